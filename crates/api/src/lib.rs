@@ -1,0 +1,1 @@
+//! The contract: custom resources, label and annotation names, protobufs; no behaviour.

@@ -1,0 +1,3 @@
+//! The one binary: command line, wiring of roles, demo.
+
+fn main() {}

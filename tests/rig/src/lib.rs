@@ -1,0 +1,1 @@
+//! Real Kubernetes clusters on one machine, for tests and for the demo.
