@@ -1,1 +1,19 @@
 //! Real Kubernetes clusters on one machine, for tests and for the demo.
+//!
+//! Every node is a set of namespaces with its own kubelet and containerd; all clusters hang on one LAN. A supervisor
+//! owns them all, so that ending it ends everything: see `docs/ARCHITECTURE.md`, "The rig".
+
+mod addons;
+pub mod cgroups;
+pub mod client;
+mod components;
+pub mod images;
+pub mod lan;
+pub mod node;
+mod pki;
+pub mod plan;
+pub mod protocol;
+mod run;
+pub mod supervisor;
+pub mod tools;
+pub mod topology;

@@ -1,0 +1,195 @@
+//! The client's side: finds the supervisor of a rig, or starts it, and asks it one thing at a time.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+
+use crate::cgroups::Group;
+use crate::protocol::{ClusterStatus, Reply, Request};
+use crate::supervisor::socket;
+use crate::tools::{Tools, require_room};
+
+/// Where all rigs of this machine keep their state; on disk, and nobody else's.
+const HOME: &str = "/var/cache/ferrofluid/rig";
+/// Room for the images and logs of a few clusters.
+const RUN_GIB: u64 = 3;
+const START: Duration = Duration::from_secs(30);
+
+/// A rig of this machine; several may run side by side under different names.
+#[derive(Clone, Debug)]
+pub struct Rig {
+    instance: PathBuf,
+    /// The `rig` program, which is also the supervisor.
+    program: PathBuf,
+}
+
+impl Rig {
+    /// The rig of that name, served by that program.
+    pub fn new(name: &str, program: PathBuf) -> Result<Self> {
+        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        ensure!(plain, "\"{name}\" cannot name a rig: use lower-case letters, digits and dashes");
+        let home = std::env::var_os("RIG_HOME").map_or_else(|| HOME.into(), PathBuf::from);
+        Ok(Self { instance: home.join(name), program })
+    }
+
+    /// Asks a running rig; an error when none runs.
+    pub fn ask(&self, request: &Request, on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
+        self.require_root()?;
+        let stream = self.connect().context("no rig is running; start one with rig up")?;
+        converse(stream, request, on_step)
+    }
+
+    /// Starts the rig where it does not run yet, and asks it.
+    pub fn ask_or_start(&self, request: &Request, on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
+        converse(self.connect_or_start()?, request, on_step)
+    }
+
+    /// Keeps the rig alive exactly as long as the returned connection is open.
+    pub fn lease(&self) -> Result<UnixStream> {
+        let stream = self.connect_or_start()?;
+        converse(stream.try_clone()?, &Request::Lease, |_, _| {})?;
+        Ok(stream)
+    }
+
+    /// Ends clusters, or with no name the whole rig, and sweeps up what a killed one left.
+    pub fn down(&self, names: &[String]) -> Result<()> {
+        self.require_root()?;
+        if let Ok(stream) = self.connect() {
+            let pid = peer(&stream);
+            let left = converse(stream, &Request::Down(names.to_vec()), |_, _| {})?;
+            if !left.is_empty() {
+                return Ok(());
+            }
+            await_end(pid);
+        } else {
+            ensure!(names.is_empty(), "no rig is running, so there is no cluster {}", names.join(", "));
+        }
+        self.sweep()
+    }
+
+    /// The supervisor's pid as this process sees it.
+    pub fn supervisor(&self) -> Result<u32> {
+        let stream = self.connect().context("no rig is running; start one with rig up")?;
+        peer(&stream).context("the rig does not say who it is")
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(socket(&self.instance))
+    }
+
+    fn connect_or_start(&self) -> Result<UnixStream> {
+        self.require_root()?;
+        if let Ok(stream) = self.connect() {
+            return Ok(stream);
+        }
+        Tools::cache()?.check()?;
+        self.sweep()?;
+        fs::create_dir_all(&self.instance).with_context(|| format!("cannot create {}", self.instance.display()))?;
+        require_room(&self.instance, RUN_GIB)?;
+        let mut supervisor = self.start()?;
+        let begin = Instant::now();
+        while begin.elapsed() < START {
+            if let Ok(stream) = self.connect() {
+                return Ok(stream);
+            }
+            if supervisor.try_wait()?.is_some() {
+                let said = fs::read_to_string(self.log()).unwrap_or_default();
+                self.sweep()?;
+                bail!("the rig did not start: {}", said.trim().trim_start_matches("rig: ").replace('\n', "; "));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = supervisor.kill();
+        self.sweep()?;
+        bail!("the rig did not start within {} s", START.as_secs())
+    }
+
+    /// Starts the supervisor as init of its own PID and mount namespace, apart from this terminal.
+    fn start(&self) -> Result<Child> {
+        let log = fs::File::create(self.log())?;
+        Command::new("unshare")
+            .args(["--pid", "--mount", "--fork", "--kill-child=KILL", "--mount-proc"])
+            .arg(&self.program)
+            .arg("supervise")
+            .arg(&self.instance)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .context("cannot start unshare; is util-linux installed?")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.instance.join("supervisor.log")
+    }
+
+    fn require_root(&self) -> Result<()> {
+        ensure!(rustix::process::geteuid().is_root(), "the rig makes namespaces and mounts and needs root: use sudo");
+        Ok(())
+    }
+
+    /// Removes the files and cgroups of a rig whose processes are gone.
+    fn sweep(&self) -> Result<()> {
+        let name = self.instance.file_name().unwrap_or_default();
+        let begin = Instant::now();
+        while let Err(error) = Group::new(name).sweep() {
+            // The kernel may still be ending the processes of a killed rig.
+            ensure!(begin.elapsed() < START, "{error:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        remove_if_there(&self.instance)?;
+        remove_empty_home();
+        Ok(())
+    }
+}
+
+fn peer(stream: &UnixStream) -> Option<u32> {
+    let credentials = socket_peercred(stream).ok()?;
+    u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
+}
+
+fn await_end(pid: Option<u32>) {
+    let Some(pid) = pid else { return };
+    let begin = Instant::now();
+    while Path::new(&format!("/proc/{pid}")).exists() && begin.elapsed() < START {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn remove_if_there(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `HOME` and its parent go with the last rig; `remove_dir` leaves what is not empty.
+fn remove_empty_home() {
+    for folder in Path::new(HOME).ancestors().take(2) {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+fn converse(mut stream: UnixStream, request: &Request, mut on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes()).context("the rig does not listen")?;
+    for line in BufReader::new(stream).lines() {
+        match serde_json::from_str(&line.context("the rig went away")?)? {
+            Reply::Progress { cluster, step } => on_step(&cluster, &step),
+            Reply::Done(clusters) => return Ok(clusters),
+            Reply::Failed(why) => bail!(why),
+        }
+    }
+    bail!("the rig ended before it answered")
+}

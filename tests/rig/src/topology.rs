@@ -1,0 +1,166 @@
+//! Clusters for tests: ask for a topology, get typed handles, and everything goes when the last of them does.
+//!
+//! Flow: `Topology::up` starts a rig of its own and holds a lease on it; handles share the lease. Guarantees: when
+//! the topology is dropped, or the process dies of whatever cause, the supervisor sees the lease end and removes all.
+//! Tests that need the same topology keep it in a `static` and share it.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use tokio::process::Command;
+
+use crate::client::Rig;
+use crate::lan::Loss;
+use crate::plan::{ClusterPlan, ClusterSpec};
+use crate::protocol::{ClusterStatus, Request};
+use crate::supervisor::client_for;
+use crate::tools::{Programs, Tools};
+
+/// Running clusters that end with this value.
+#[derive(Debug)]
+pub struct Topology {
+    rig: Rig,
+    clusters: BTreeMap<String, Cluster>,
+    _lease: UnixStream,
+}
+
+/// A running cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Its names and addresses.
+    pub plan: ClusterPlan,
+    /// An administrator's client.
+    pub client: Client,
+    /// An administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    programs: Arc<Programs>,
+    rig: Rig,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Cluster").field("name", &self.plan.name).finish_non_exhaustive()
+    }
+}
+
+impl Topology {
+    /// Starts these clusters in a rig of that name.
+    pub async fn up(name: &str, specs: Vec<ClusterSpec>) -> Result<Self> {
+        let rig = Rig::new(&format!("{name}-{}", std::process::id()), program()?)?;
+        let (lease, statuses) = blocking({
+            let rig = rig.clone();
+            move || {
+                let lease = rig.lease()?;
+                let statuses = rig.ask(&Request::Up(specs), |cluster, step| println!("rig: {cluster}: {step}"))?;
+                Ok((lease, statuses))
+            }
+        })
+        .await?;
+        let programs = Arc::new(Tools::cache()?.check()?);
+        let mut clusters = BTreeMap::new();
+        for ClusterStatus { plan, kubeconfig, .. } in statuses {
+            let client = client_for(&kubeconfig).await?;
+            let cluster = Cluster { plan, client, kubeconfig, programs: Arc::clone(&programs), rig: rig.clone() };
+            clusters.insert(cluster.plan.name.clone(), cluster);
+        }
+        Ok(Self { rig, clusters, _lease: lease })
+    }
+
+    /// A cluster by name.
+    pub fn cluster(&self, name: &str) -> Result<&Cluster> {
+        self.clusters.get(name).with_context(|| format!("the topology has no cluster {name}"))
+    }
+
+    /// Puts a fault between two clusters or nodes (`a`, `a/2`).
+    pub async fn cut(&self, from: &str, to: &str, loss: Loss, oneway: bool) -> Result<()> {
+        self.ask(Request::Cut { from: from.into(), to: to.into(), loss, oneway }).await.map(drop)
+    }
+
+    /// Takes all faults between the two away.
+    pub async fn heal(&self, from: &str, to: &str) -> Result<()> {
+        self.ask(Request::Heal { from: from.into(), to: to.into() }).await.map(drop)
+    }
+
+    /// Kills `cluster/component` for good.
+    pub async fn kill(&self, target: &str) -> Result<()> {
+        self.ask(Request::Kill(target.into())).await.map(drop)
+    }
+
+    /// Brings `cluster/component` back.
+    pub async fn restart(&self, target: &str) -> Result<()> {
+        self.ask(Request::Restart(target.into())).await.map(drop)
+    }
+
+    /// What runs now.
+    pub async fn status(&self) -> Result<Vec<ClusterStatus>> {
+        self.ask(Request::Status).await
+    }
+
+    async fn ask(&self, request: Request) -> Result<Vec<ClusterStatus>> {
+        let rig = self.rig.clone();
+        blocking(move || rig.ask(&request, |_, _| {})).await
+    }
+}
+
+impl Cluster {
+    /// Runs kubectl as a user would and gives what it printed.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.kubectl_command().args(arguments).output().await.context("cannot start kubectl")?;
+        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), complained.trim());
+        Ok(said.into_owned())
+    }
+
+    /// kubectl for this cluster, to be given arguments.
+    pub fn kubectl_command(&self) -> Command {
+        let mut command = Command::new(self.programs.path("kubectl"));
+        command.arg("--kubeconfig").arg(&self.kubeconfig).kill_on_drop(true);
+        command
+    }
+
+    /// Applies manifests as a user would.
+    pub async fn apply(&self, manifests: &str) -> Result<()> {
+        let kubectl = self.programs.path("kubectl").display().to_string();
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
+        crate::run::run_with_input(&kubectl, &[&kubeconfig, "apply", "--server-side", "-f", "-"], manifests).await.map(drop)
+    }
+
+    /// Runs a program on a node, in all its namespaces, and gives what it printed.
+    pub async fn on_node(&self, number: u8, argv: &[&str]) -> Result<String> {
+        let rig = self.rig.clone();
+        let name = self.plan.name.clone();
+        let enter = blocking(move || enter_command(&rig, &name, number)).await?;
+        let (program, rest) = enter.split_first().context("a command has a program")?;
+        let rest: Vec<&str> = rest.iter().map(String::as_str).chain(argv.iter().copied()).collect();
+        crate::run::run(program, &rest).await
+    }
+}
+
+/// The command that enters a node: first the supervisor's namespaces, where the node's init has a number, then the node's.
+pub fn enter_command(rig: &Rig, cluster: &str, number: u8) -> Result<Vec<String>> {
+    let supervisor = rig.supervisor()?.to_string();
+    let statuses = rig.ask(&Request::Status, |_, _| {})?;
+    let status = statuses.iter().find(|status| status.plan.name == cluster);
+    let status = status.with_context(|| format!("no cluster {cluster} runs; see rig status"))?;
+    let init = status.inits.get(usize::from(number - 1)).context("that node does not run")?.to_string();
+    let words = [
+        "nsenter", "--target", &supervisor, "--mount", "--pid", "--", "nsenter", "--target", &init, "--mount", "--uts",
+        "--net", "--pid", "--cgroup", "--",
+    ];
+    Ok(words.iter().map(ToString::to_string).collect())
+}
+
+/// The `rig` program: beside the running one, or one folder up from a test's.
+fn program() -> Result<PathBuf> {
+    let current = std::env::current_exe()?;
+    let places = current.ancestors().skip(1).take(2).map(|folder| folder.join("rig"));
+    places.into_iter().find(|path| Path::is_file(path)).context("the rig program is not built; run cargo build -p rig")
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context("a call to the rig was cut off")?
+}
