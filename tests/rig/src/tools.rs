@@ -152,20 +152,18 @@ impl Tools {
         let unfinished = folder.with_extension("unfinished");
         let _ = fs::remove_dir_all(&unfinished);
         fs::create_dir_all(&unfinished)?;
-        for (program, package) in module.programs {
-            let output = Command::new("go")
-                .args(["build", "-trimpath", "-ldflags", &link_flags(&version), "-o"])
-                .arg(unfinished.join(program))
-                .arg(package)
-                .current_dir(sources(module))
-                .env("CGO_ENABLED", "0")
-                .env("GOFLAGS", "-buildvcs=false -mod=readonly")
-                .output()
-                .context("cannot start go")?;
-            if !output.status.success() {
-                let _ = fs::remove_dir_all(&unfinished);
-                bail!("building {program} failed: {}", last_line(&output.stderr));
-            }
+        let output = Command::new("go")
+            .args(["build", "-trimpath", "-ldflags", &link_flags(&version), "-o"])
+            .arg(&unfinished)
+            .args(module.programs.iter().map(|(_, package)| package))
+            .current_dir(sources(module))
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-buildvcs=false -mod=readonly")
+            .output()
+            .context("cannot start go")?;
+        if !output.status.success() {
+            let _ = fs::remove_dir_all(&unfinished);
+            bail!("building {} failed: {}", module.name, last_line(&output.stderr));
         }
         fs::rename(&unfinished, folder).with_context(|| format!("cannot put {} in place", folder.display()))
     }
