@@ -106,8 +106,20 @@ fn lend_controllers(root: &Path) -> Result<()> {
     fs::write(root.join("cgroup.subtree_control"), wanted.join(" ")).context("cannot lend cgroup controllers to pods")
 }
 
-/// Makes a group step by step; a cpuset is unusable until it names CPUs and memory, so each step inherits them.
+/// Makes a group; tries again when another rig that ends takes the common root away at just that moment.
 fn make(mountpoint: &Path, group: &Path) -> Result<PathBuf> {
+    let vanished = |error: &anyhow::Error| error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
+    for _ in 0..10 {
+        match make_once(mountpoint, group) {
+            Err(error) if vanished(&error) => {}
+            done => return done,
+        }
+    }
+    make_once(mountpoint, group)
+}
+
+/// Makes a group step by step; a cpuset is unusable until it names CPUs and memory, so each step inherits them.
+fn make_once(mountpoint: &Path, group: &Path) -> Result<PathBuf> {
     let mut path = mountpoint.to_path_buf();
     for step in group {
         let parent = path.clone();

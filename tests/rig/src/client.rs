@@ -91,7 +91,7 @@ impl Rig {
         }
         Tools::cache()?.check()?;
         self.sweep()?;
-        fs::create_dir_all(&self.instance).with_context(|| format!("cannot create {}", self.instance.display()))?;
+        self.create_folder()?;
         require_room(&self.instance, RUN_GIB)?;
         let mut supervisor = self.start()?;
         let begin = Instant::now();
@@ -109,6 +109,18 @@ impl Rig {
         let _ = supervisor.kill();
         self.sweep()?;
         bail!("the rig did not start within {} s", START.as_secs())
+    }
+
+    /// Makes the rig's folder; tries again when another rig that ends takes the common home away at just that moment.
+    fn create_folder(&self) -> Result<()> {
+        let mut made = fs::create_dir_all(&self.instance);
+        for _ in 0..10 {
+            if !made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                break;
+            }
+            made = fs::create_dir_all(&self.instance);
+        }
+        made.with_context(|| format!("cannot create {}", self.instance.display()))
     }
 
     /// Starts the supervisor as init of its own PID and mount namespace, apart from this terminal.

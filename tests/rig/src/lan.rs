@@ -151,6 +151,11 @@ pub async fn attach(plan: &ClusterPlan, node: &NodePlan) -> Result<()> {
     Ok(())
 }
 
+/// Takes this machine off the wire at once; the kernel would do it a moment after the wire is gone.
+pub async fn destroy(lan: Lan) {
+    let _ = run("ip", &["link", "del", &lan.host_link()]).await;
+}
+
 /// Takes a node off the wire; one that never got onto it, or only half, is no error.
 pub async fn detach(node: &NodePlan) {
     let _ = in_lan(&["ip", "link", "del", &node.name]).await;

@@ -17,3 +17,4 @@ mod run;
 pub mod supervisor;
 pub mod tools;
 pub mod topology;
+pub mod wait;

@@ -59,6 +59,7 @@ pub async fn serve(instance: &Path) -> Result<()> {
         Arc::new(Supervisor { instance: instance.into(), programs, lan, state: Mutex::default(), served: Notify::new() });
     supervisor.accept(&listener).await;
     supervisor.tear_down_all().await;
+    lan::destroy(lan).await;
     Group::new(instance.file_name().unwrap_or_default()).sweep()?;
     std::fs::remove_dir_all(instance).with_context(|| format!("cannot remove {}", instance.display()))
 }

@@ -1,0 +1,14 @@
+//! Finalizers: each names the work that must be done before an object may go.
+
+/// On a ForeignCluster: peerings, identities and the tenant namespace are removed first.
+pub const PEERING: &str = "discovery.liqo.io/peering";
+/// On a copied object: its copy on the peer is removed first.
+pub const REPLICATION: &str = "liqo.io/replication";
+/// On a ResourceOffer: its node is drained and removed first.
+pub const VIRTUAL_NODE: &str = "virtualkubelet.liqo.io/virtual-node";
+/// On a NamespaceMap: the namespaces on the peer are removed first.
+pub const NAMESPACE_MAP: &str = "virtualkubelet.liqo.io/namespaces";
+/// On a NamespaceOffloading: its entries in all maps are removed first.
+pub const OFFLOADING: &str = "offloading.liqo.io/namespaces";
+/// On a TunnelEndpoint: networks, routes and rules of the peer are released first.
+pub const TUNNEL: &str = "net.liqo.io/tunnel";

@@ -1,0 +1,39 @@
+//! How values are printed, the same in every command.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// The formats that machines read.
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// YAML documents
+    #[default]
+    Yaml,
+    /// One JSON document
+    Json,
+}
+
+/// A value as a YAML document. Strings that an older YAML would take for something else are quoted.
+pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_saphyr::to_string(value)?)
+}
+
+/// A value as an indented JSON document.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+/// Writes to the standard output. A reader that has gone away is an error, unlike with `print!`, which
+/// panics.
+pub(crate) fn print(text: &[u8]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text)?;
+    Ok(out.flush()?)
+}
+
+/// Whether this is the error of a reader that had seen enough, as in `ferro crds | head`.
+pub(crate) fn reader_is_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
