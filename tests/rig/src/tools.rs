@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock, statvfs};
@@ -47,6 +48,8 @@ const MODULES: [Module; 5] = [
 
 /// Room that a cold build needs: modules, Go's own cache, and the programs.
 const BUILD_GIB: u64 = 8;
+/// How long an archive that is not used any more is kept.
+const KEEP_IMAGES: Duration = Duration::from_secs(24 * 3600);
 /// Programs of the machine that a cluster needs, each with its Debian package.
 const MACHINE: [(&str, &str); 11] = [
     ("/usr/bin/containerd", "containerd"),
@@ -174,19 +177,20 @@ impl Tools {
         let images = [
             pause,
             Image::program("rig/testbox:1", &testbox, "testbox"),
-            busybox(),
+            busybox(&testbox),
             Image::program("rig/coredns:1", &self.path("coredns")?, "coredns"),
             Image { user: "65534:65534".into(), ..Image::program("rig/metrics-server:1", &self.path("metrics-server")?, "metrics-server") },
         ];
         images.into_iter().map(|image| Ok((self.image_path(&image)?, image))).collect()
     }
 
-    /// An image's archive is named after what goes into it, so that a rebuilt program gives a new archive.
+    /// An image's archive is named after what goes into it, so that a rebuilt program gives a new archive. A file of
+    /// the cache says by its path what it is; others are read.
     fn image_path(&self, image: &Image) -> Result<PathBuf> {
         let mut inputs = format!("{image:?}");
-        for (file, _) in &image.files {
-            let about = fs::metadata(file).with_context(|| format!("{} is not built yet; run rig build", file.display()))?;
-            inputs.push_str(&format!("{} {:?}", about.len(), about.modified().ok()));
+        for (file, _) in image.files.iter().filter(|(file, _)| !file.starts_with(&self.cache)) {
+            let content = fs::read(file).with_context(|| format!("{} is not there yet; run rig build", file.display()))?;
+            inputs.push_str(&digest(&content));
         }
         let name = image.name.replace(['/', ':'], "-");
         Ok(self.cache.join("images").join(format!("{name}-{}.tar", &digest(inputs.as_bytes())[..8])))
@@ -195,33 +199,40 @@ impl Tools {
     fn build_images(&self, say: &dyn Fn(&str)) -> Result<()> {
         build_static("testbox", say)?;
         let list = self.image_list()?;
-        for (path, image) in &list {
-            if !path.exists() {
-                say(&format!("making the image {}", image.name));
-                image.write(path)?;
-            }
+        for (path, image) in list.iter().filter(|(path, _)| !path.exists()) {
+            say(&format!("making the image {}", image.name));
+            image.write(path)?;
         }
         sweep_old_images(&self.cache.join("images"), &list)
     }
 }
 
-/// A busybox with all its links, and bash as `sh`: busybox's own drops variables whose names have a dash.
-fn busybox() -> Image {
+/// A busybox with all its links but two: bash is `sh`, since busybox's own drops variables whose names have a dash,
+/// and testbox is `wget`, since busybox's own crashes when it resolves a name.
+fn busybox(testbox: &Path) -> Image {
     let applets = Command::new("/bin/busybox").arg("--list").output().map(|output| output.stdout).unwrap_or_default();
     let applets = String::from_utf8_lossy(&applets).into_owned();
-    let links = applets.lines().filter(|name| *name != "sh" && *name != "busybox").map(|name| (format!("bin/{name}"), "busybox".into()));
+    let others = applets.lines().filter(|name| !matches!(*name, "sh" | "wget" | "busybox"));
+    let links = others.map(|name| (format!("bin/{name}"), "busybox".into()));
     Image {
         name: "rig/busybox:1".into(),
-        files: vec![("/bin/busybox".into(), "bin/busybox".into()), ("/bin/bash-static".into(), "bin/bash".into())],
-        links: links.chain([("bin/sh".into(), "bash".into())]).collect(),
+        files: vec![
+            ("/bin/busybox".into(), "bin/busybox".into()),
+            ("/bin/bash-static".into(), "bin/bash".into()),
+            (testbox.into(), "bin/testbox".into()),
+        ],
+        links: links.chain([("bin/sh".into(), "bash".into()), ("bin/wget".into(), "testbox".into())]).collect(),
         entrypoint: vec!["/bin/sh".into()],
         user: String::new(),
     }
 }
 
+/// Removes archives that this clone does not use and that no other clone has made lately.
 fn sweep_old_images(folder: &Path, current: &[(PathBuf, Image)]) -> Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
-        if current.iter().all(|(path, _)| *path != entry.path()) {
+        let unused = current.iter().all(|(path, _)| *path != entry.path());
+        let age = entry.metadata().and_then(|about| about.modified()).ok().and_then(|made| made.elapsed().ok());
+        if unused && age.is_some_and(|age| age > KEEP_IMAGES) {
             fs::remove_file(entry.path())?;
         }
     }

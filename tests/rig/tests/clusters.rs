@@ -112,7 +112,7 @@ fn a_service_answers_by_name_from_either_node_and_sees_the_callers_own_address()
                 let address = pod.status.and_then(|status| status.pod_ip).context("the pod has an address")?;
                 let other = cluster.plan.nodes[2 - number].name.clone();
                 eventually("an answer from the other node", || async {
-                    let text = cluster.kubectl(&["exec", &caller, "--", "wget", "-qO-", "-T5", "http://echo.default.svc.cluster.local"]).await?;
+                    let text = cluster.kubectl(&["exec", &caller, "--", "wget", "-q", "-O-", "http://echo.default.svc.cluster.local"]).await?;
                     let answer: Value = serde_json::from_str(&text)?;
                     ensure!(answer["cluster"] == name && answer["caller"] == address.as_str(), "{answer}");
                     ensure!(answer["node"] == other.as_str(), "so far only {answer}");
@@ -159,7 +159,9 @@ async fn port_forward(cluster: &Cluster) -> Result<()> {
     let mut command = cluster.kubectl_command();
     let mut forward = command.args(["port-forward", "service/echo", ":80"]).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
-    BufReader::new(forward.stdout.take().context("kubectl has an output")?).read_line(&mut line).await?;
+    // Kept open to the end: kubectl says more, and must not die of a closed pipe.
+    let mut said = BufReader::new(forward.stdout.take().context("kubectl has an output")?);
+    said.read_line(&mut line).await?;
     let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()).with_context(|| format!("no port in {line:?}"))?;
     let mut stream = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await?;
     stream.write_all(b"GET / HTTP/1.0\r\nHost: echo\r\n\r\n").await?;

@@ -1,11 +1,13 @@
 //! `testbox`: what runs inside test pods, in one static program so that its image holds nothing else.
 
 mod echo;
+mod fetch;
 mod tls;
 mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
@@ -21,6 +23,14 @@ enum Arguments {
         #[arg(long, default_value = "0.0.0.0:8080")]
         listen: SocketAddr,
     },
+    /// Fetch a page over HTTP and print it; also what `wget` is in the busybox image
+    Get {
+        /// The page
+        url: String,
+        /// Give up after this many seconds
+        #[arg(short = 'T', long, default_value_t = 5)]
+        timeout: u64,
+    },
     /// Admit every object and mark it, over TLS
     Webhook {
         /// Where to listen
@@ -32,12 +42,23 @@ enum Arguments {
     },
 }
 
+/// Called as `wget` it is `testbox get` that has always been quiet and always printed the page.
+fn arguments() -> Arguments {
+    let words: Vec<String> = std::env::args().collect();
+    if words.first().is_some_and(|name| name.ends_with("wget")) {
+        let kept = words.into_iter().skip(1).filter(|word| !matches!(word.as_str(), "-q" | "-O-" | "-qO-"));
+        return Arguments::parse_from(["testbox".to_owned(), "get".to_owned()].into_iter().chain(kept));
+    }
+    Arguments::parse_from(words)
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let work = async {
-        match Arguments::parse() {
+        match arguments() {
             Arguments::Pause => std::future::pending().await,
             Arguments::Serve { listen } => echo::serve(listen).await,
+            Arguments::Get { url, timeout } => fetch::print(&url, Duration::from_secs(timeout)).await,
             Arguments::Webhook { listen, certificate } => webhook::serve(listen, &certificate).await,
         }
     };
