@@ -20,6 +20,7 @@ use crate::tools::{Tools, require_room};
 const HOME: &str = "/var/cache/ferrofluid/rig";
 /// Room for the images and logs of a few clusters.
 const RUN_GIB: u64 = 3;
+const NOT_RUNNING: &str = "no rig is running; start one with rig up";
 const START: Duration = Duration::from_secs(30);
 
 /// A rig of this machine; several may run side by side under different names.
@@ -42,41 +43,52 @@ impl Rig {
     /// Asks a running rig; an error when none runs.
     pub fn ask(&self, request: &Request, on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
         self.require_root()?;
-        let stream = self.connect().context("no rig is running; start one with rig up")?;
-        converse(stream, request, on_step)
+        let stream = self.connect().context(NOT_RUNNING)?;
+        converse(stream, request, on_step)?.context(NOT_RUNNING)
     }
 
     /// Starts the rig where it does not run yet, and asks it.
-    pub fn ask_or_start(&self, request: &Request, on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
-        converse(self.connect_or_start()?, request, on_step)
+    pub fn ask_or_start(&self, request: &Request, mut on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
+        loop {
+            let stream = self.connect_or_start()?;
+            let supervisor = peer(&stream);
+            if let Some(clusters) = converse(stream, request, &mut on_step)? {
+                return Ok(clusters);
+            }
+            await_end(supervisor);
+        }
     }
 
     /// Keeps the rig alive exactly as long as the returned connection is open.
     pub fn lease(&self) -> Result<UnixStream> {
-        let stream = self.connect_or_start()?;
-        converse(stream.try_clone()?, &Request::Lease, |_, _| {})?;
-        Ok(stream)
+        loop {
+            let stream = self.connect_or_start()?;
+            if converse(stream.try_clone()?, &Request::Lease, |_, _| {})?.is_some() {
+                return Ok(stream);
+            }
+            await_end(peer(&stream));
+        }
     }
 
     /// Ends clusters, or with no name the whole rig, and sweeps up what a killed one left.
     pub fn down(&self, names: &[String]) -> Result<()> {
         self.require_root()?;
+        let mut asked = None;
         if let Ok(stream) = self.connect() {
-            let pid = peer(&stream);
-            let left = converse(stream, &Request::Down(names.to_vec()), |_, _| {})?;
-            if !left.is_empty() {
+            let supervisor = peer(&stream);
+            asked = converse(stream, &Request::Down(names.to_vec()), |_, _| {})?;
+            if asked.as_ref().is_some_and(|left| !left.is_empty()) {
                 return Ok(());
             }
-            await_end(pid);
-        } else {
-            ensure!(names.is_empty(), "no rig is running, so there is no cluster {}", names.join(", "));
+            await_end(supervisor);
         }
+        ensure!(asked.is_some() || names.is_empty(), "no rig is running, so there is no cluster {}", names.join(", "));
         self.sweep()
     }
 
     /// The supervisor's pid as this process sees it.
     pub fn supervisor(&self) -> Result<u32> {
-        let stream = self.connect().context("no rig is running; start one with rig up")?;
+        let stream = self.connect().context(NOT_RUNNING)?;
         peer(&stream).context("the rig does not say who it is")
     }
 
@@ -186,22 +198,33 @@ fn remove_if_there(folder: &Path) -> Result<()> {
 }
 
 /// `HOME` and its parent go with the last rig; `remove_dir` leaves what is not empty.
-fn remove_empty_home() {
+pub(crate) fn remove_empty_home() {
     for folder in Path::new(HOME).ancestors().take(2) {
         let _ = fs::remove_dir(folder);
     }
 }
 
-fn converse(mut stream: UnixStream, request: &Request, mut on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
+/// Asks one thing and waits for the answer; none comes from a supervisor that was ending when it was asked.
+fn converse(
+    mut stream: UnixStream,
+    request: &Request,
+    mut on_step: impl FnMut(&str, &str),
+) -> Result<Option<Vec<ClusterStatus>>> {
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
-    stream.write_all(line.as_bytes()).context("the rig does not listen")?;
+    if stream.write_all(line.as_bytes()).is_err() {
+        return Ok(None);
+    }
+    let mut begun = false;
     for line in BufReader::new(stream).lines() {
-        match serde_json::from_str(&line.context("the rig went away")?)? {
+        let Ok(line) = line else { break };
+        begun = true;
+        match serde_json::from_str(&line)? {
             Reply::Progress { cluster, step } => on_step(&cluster, &step),
-            Reply::Done(clusters) => return Ok(clusters),
+            Reply::Done(clusters) => return Ok(Some(clusters)),
             Reply::Failed(why) => bail!(why),
         }
     }
-    bail!("the rig ended before it answered")
+    ensure!(!begun, "the rig ended before it was done");
+    Ok(None)
 }

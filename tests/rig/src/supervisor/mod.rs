@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 pub use self::cluster::client_for;
 use self::cluster::Cluster;
 use crate::cgroups::Group;
+use crate::client::remove_empty_home;
 use crate::lan::{self, Faults};
 use crate::plan::{ClusterPlan, ClusterSpec, Lan, MAX_CLUSTERS};
 use crate::protocol::{ClusterStatus, Reply, Request};
@@ -61,7 +62,9 @@ pub async fn serve(instance: &Path) -> Result<()> {
     supervisor.tear_down_all().await;
     lan::destroy(lan).await;
     Group::new(instance.file_name().unwrap_or_default()).sweep()?;
-    std::fs::remove_dir_all(instance).with_context(|| format!("cannot remove {}", instance.display()))
+    std::fs::remove_dir_all(instance).with_context(|| format!("cannot remove {}", instance.display()))?;
+    remove_empty_home();
+    Ok(())
 }
 
 /// Where the supervisor of a rig listens.

@@ -1,0 +1,123 @@
+//! Whatever way a rig ends, the machine is as it was before.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rig::plan::ClusterSpec;
+use rig::topology::Topology;
+use rig::wait::{GENEROUSLY, block_on};
+
+/// Everything a rig could leave behind.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    namespaces: String,
+    mounts: BTreeSet<String>,
+    links: BTreeSet<String>,
+    rules: String,
+    groups: BTreeSet<String>,
+    processes: BTreeSet<String>,
+    files: bool,
+}
+
+impl Traces {
+    fn take() -> Result<Self> {
+        Ok(Self {
+            namespaces: output("ip", &["netns", "list"])?,
+            mounts: output("cat", &["/proc/mounts"])?.lines().map(str::to_owned).collect(),
+            links: output("ip", &["-br", "link"])?.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect(),
+            rules: output("nft", &["list", "ruleset"])?,
+            groups: output("find", &["/sys/fs/cgroup", "-type", "d"])?.lines().map(str::to_owned).collect(),
+            processes: processes()?,
+            files: Path::new("/var/cache/ferrofluid/rig").exists(),
+        })
+    }
+}
+
+/// The processes of any rig: those that only a rig starts here.
+fn processes() -> Result<BTreeSet<String>> {
+    let list = output("ps", &["-eo", "pid,args"])?;
+    let ours = ["rig supervise", "rig node-", "rig enter", "kube-apiserver --", "etcd --", "containerd", "kubelet --", "testbox"];
+    Ok(list.lines().filter(|line| ours.iter().any(|word| line.contains(word)) && !line.contains("ps -eo")).map(str::to_owned).collect())
+}
+
+fn output(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output().with_context(|| format!("cannot start {program}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Waits until the machine is as it was: the kernel takes a moment to end a namespace.
+fn await_traces(before: &Traces, what: &str) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let now = Traces::take()?;
+        if now == *before {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < GENEROUSLY, "{what}: before {before:#?}, after {now:#?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A machine on which no other test's rig is still ending.
+fn quiet_machine() -> Result<Traces> {
+    let begin = Instant::now();
+    while Path::new("/var/cache/ferrofluid/rig").exists() || !processes()?.is_empty() {
+        ensure!(begin.elapsed() < GENEROUSLY, "another rig is running: {:?}; end it with rig down", processes()?);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Traces::take()
+}
+
+fn rig(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rig"));
+    command.args(["--rig", "cleanup"]).args(arguments).stdout(Stdio::null());
+    command
+}
+
+fn kill(child: &mut Child) -> Result<()> {
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+/// One test, because each part needs the machine for itself.
+#[test]
+fn nothing_is_left_after_down_after_any_kill_and_after_a_dropped_topology() -> Result<()> {
+    let before = quiet_machine()?;
+
+    ensure!(rig(&["up", "a", "b", "--nodes", "2"]).status()?.success(), "rig up failed");
+    ensure!(rig(&["down", "b"]).status()?.success() && rig(&["kubeconfig", "a"]).status()?.success(), "a must go on");
+    ensure!(rig(&["down"]).status()?.success(), "rig down failed");
+    ensure!(Traces::take()? == before, "down must wait: {before:#?} {:#?}", Traces::take()?);
+
+    // Five moments: before the supervisor answers, while nodes are made, control planes start, kubelets join, add-ons come.
+    for moment in [30, 400, 2000, 6000, 11000] {
+        let mut up = rig(&["up", "a", "b"]).spawn()?;
+        std::thread::sleep(Duration::from_millis(moment));
+        kill(&mut up)?;
+        await_traces(&before, &format!("rig up killed after {moment} ms"))?;
+    }
+
+    ensure!(rig(&["up", "a"]).status()?.success(), "rig up failed");
+    let supervisor = output("pgrep", &["-f", "rig supervise .*/cleanup"])?;
+    for pid in supervisor.lines() {
+        Command::new("kill").args(["-9", pid]).status()?;
+    }
+    ensure!(rig(&["down"]).status()?.success(), "down sweeps up after a killed rig");
+    await_traces(&before, "supervisor killed")?;
+
+    block_on(async {
+        let spec = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
+        let topology = Topology::up("dropped", vec![spec]).await?;
+        let panicked = tokio::spawn(async move {
+            let _owned = topology;
+            panic!("a test fails");
+        });
+        ensure!(panicked.await.is_err(), "the test fails");
+        Ok(())
+    })?;
+    await_traces(&before, "a test panicked")
+}
