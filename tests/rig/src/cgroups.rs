@@ -36,7 +36,8 @@ fn parse(table: &str) -> Vec<Hierarchy> {
         let (place, filesystem) = line.split_once(" - ")?;
         let mut filesystem = filesystem.split(' ');
         let kind = filesystem.next().filter(|kind| kind.starts_with("cgroup"))?;
-        let options = filesystem.nth(1)?.split(',').filter(|option| !matches!(*option, "rw" | "ro" | "nsdelegate"));
+        let options =
+            filesystem.nth(1)?.split(',').filter(|option| !matches!(*option, "rw" | "ro" | "nsdelegate"));
         let options = if kind == "cgroup2" { String::new() } else { options.collect::<Vec<_>>().join(",") };
         Some(Hierarchy { mountpoint: place.split(' ').nth(4)?.into(), kind: kind.into(), options })
     };
@@ -67,7 +68,8 @@ impl Group {
     pub fn join(&self) -> Result<()> {
         for hierarchy in hierarchies()? {
             let group = make(&hierarchy.mountpoint, &self.0)?;
-            fs::write(group.join("cgroup.procs"), "0").with_context(|| format!("cannot join {}", group.display()))?;
+            fs::write(group.join("cgroup.procs"), "0")
+                .with_context(|| format!("cannot join {}", group.display()))?;
         }
         Ok(())
     }
@@ -92,7 +94,8 @@ impl Group {
 pub fn settle_in_namespace() -> Result<()> {
     for hierarchy in hierarchies()? {
         let leaf = make(&hierarchy.mountpoint, Path::new(LEAF))?;
-        fs::write(leaf.join("cgroup.procs"), "0").with_context(|| format!("cannot join {}", leaf.display()))?;
+        fs::write(leaf.join("cgroup.procs"), "0")
+            .with_context(|| format!("cannot join {}", leaf.display()))?;
         if hierarchy.kind == "cgroup2" {
             lend_controllers(&hierarchy.mountpoint)?;
         }
@@ -102,13 +105,17 @@ pub fn settle_in_namespace() -> Result<()> {
 
 fn lend_controllers(root: &Path) -> Result<()> {
     let available = fs::read_to_string(root.join("cgroup.controllers"))?;
-    let wanted: Vec<String> = available.split_whitespace().map(|controller| format!("+{controller}")).collect();
-    fs::write(root.join("cgroup.subtree_control"), wanted.join(" ")).context("cannot lend cgroup controllers to pods")
+    let wanted: Vec<String> =
+        available.split_whitespace().map(|controller| format!("+{controller}")).collect();
+    fs::write(root.join("cgroup.subtree_control"), wanted.join(" "))
+        .context("cannot lend cgroup controllers to pods")
 }
 
 /// Makes a group; tries again when another rig that ends takes the common root away at just that moment.
 fn make(mountpoint: &Path, group: &Path) -> Result<PathBuf> {
-    let vanished = |error: &anyhow::Error| error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
+    let vanished = |error: &anyhow::Error| {
+        error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
+    };
     for _ in 0..10 {
         match make_once(mountpoint, group) {
             Err(error) if vanished(&error) => {}
@@ -156,9 +163,9 @@ fn remove(group: &Path) -> Result<()> {
         remove(&entry.path())?;
     }
     match fs::remove_dir(group) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove the cgroup {}; is a process left in it?", group.display()))
-        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| {
+            format!("cannot remove the cgroup {}; is a process left in it?", group.display())
+        }),
         _ => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! The command line: what each word does, and what a person sees while it is done.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use ipnet::Ipv4Net;
 use rig::client::Rig;
 use rig::images::Image;
 use rig::lan::Loss;
-use rig::plan::{Cni, ClusterSpec};
+use rig::plan::{ClusterSpec, Cni};
 use rig::protocol::{ClusterStatus, Request};
 use rig::tools::{Tools, build_static, static_binary};
 use rig::{node, supervisor, topology};
@@ -181,7 +181,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Status { json } => status(&rig, json),
         Command::Kubeconfig { name } => kubeconfig(&rig, &name),
         Command::Load { archive, clusters } => {
-            let archive = archive.canonicalize().with_context(|| format!("cannot read {}", archive.display()))?;
+            let archive =
+                archive.canonicalize().with_context(|| format!("cannot read {}", archive.display()))?;
             rig.ask(&Request::Load { archive, clusters }, |_, _| {}).map(drop)
         }
         Command::Cut { a, b, oneway, loss } => {
@@ -192,7 +193,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Kill { target } => rig.ask(&Request::Kill(target), |_, _| {}).map(drop),
         Command::Restart { target } => rig.ask(&Request::Restart(target), |_, _| {}).map(drop),
         Command::Shell { place, command } => shell(&rig, &place, command),
-        Command::Image { package, tag, output } => image(&package, &tag, output),
+        Command::Image { package, tag, output } => image(&package, &tag, &output),
         Command::Supervise { instance } => runtime()?.block_on(supervisor::serve(&instance)),
         Command::NodeInit { group, name, folder } => node::become_init(&group, &name, &folder),
         Command::NodeMain { name, folder } => node::serve_as_init(&name, &folder),
@@ -213,7 +214,12 @@ fn bring_up(rig: &Rig, up: Up) -> Result<()> {
         println!("{:6.1} s  {cluster}: {step}", begin.elapsed().as_secs_f32());
     })?;
     for cluster in clusters.iter().filter(|cluster| names.contains(&cluster.plan.name)) {
-        println!("{} is up at {}; kubeconfig: {}", cluster.plan.name, cluster.plan.server(), cluster.kubeconfig.display());
+        println!(
+            "{} is up at {}; kubeconfig: {}",
+            cluster.plan.name,
+            cluster.plan.server(),
+            cluster.kubeconfig.display()
+        );
     }
     Ok(())
 }
@@ -242,7 +248,11 @@ fn status(rig: &Rig, json: bool) -> Result<()> {
 }
 
 fn total(clusters: &[ClusterStatus]) -> String {
-    let kib: u64 = clusters.iter().flat_map(|cluster| &cluster.processes).filter_map(|process| process.resident_kib).sum();
+    let kib: u64 = clusters
+        .iter()
+        .flat_map(|cluster| &cluster.processes)
+        .filter_map(|process| process.resident_kib)
+        .sum();
     format!("{} MiB", kib / 1024)
 }
 
@@ -266,10 +276,10 @@ fn shell(rig: &Rig, place: &str, command: Vec<String>) -> Result<()> {
     bail!("cannot enter {place}: {error}")
 }
 
-fn image(package: &str, tag: &str, output: PathBuf) -> Result<()> {
+fn image(package: &str, tag: &str, output: &Path) -> Result<()> {
     build_static(package, &|step| println!("{step}"))?;
     let image = Image { user: "65532:65532".into(), ..Image::program(tag, &static_binary(package), package) };
-    image.write(&output)?;
+    image.write(output)?;
     println!("{tag} is in {}", output.display());
     Ok(())
 }

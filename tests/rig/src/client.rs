@@ -34,7 +34,8 @@ pub struct Rig {
 impl Rig {
     /// The rig of that name, served by that program.
     pub fn new(name: &str, program: PathBuf) -> Result<Self> {
-        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        let plain = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         ensure!(plain, "\"{name}\" cannot name a rig: use lower-case letters, digits and dashes");
         let home = std::env::var_os("RIG_HOME").map_or_else(|| HOME.into(), PathBuf::from);
         Ok(Self { instance: home.join(name), program })
@@ -42,13 +43,17 @@ impl Rig {
 
     /// Asks a running rig; an error when none runs.
     pub fn ask(&self, request: &Request, on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
-        self.require_root()?;
+        require_root()?;
         let stream = self.connect().context(NOT_RUNNING)?;
         converse(stream, request, on_step)?.context(NOT_RUNNING)
     }
 
     /// Starts the rig where it does not run yet, and asks it.
-    pub fn ask_or_start(&self, request: &Request, mut on_step: impl FnMut(&str, &str)) -> Result<Vec<ClusterStatus>> {
+    pub fn ask_or_start(
+        &self,
+        request: &Request,
+        mut on_step: impl FnMut(&str, &str),
+    ) -> Result<Vec<ClusterStatus>> {
         loop {
             let stream = self.connect_or_start()?;
             let supervisor = peer(&stream);
@@ -72,7 +77,7 @@ impl Rig {
 
     /// Ends clusters, or with no name the whole rig, and sweeps up what a killed one left.
     pub fn down(&self, names: &[String]) -> Result<()> {
-        self.require_root()?;
+        require_root()?;
         let mut asked = None;
         if let Ok(stream) = self.connect() {
             let supervisor = peer(&stream);
@@ -82,7 +87,11 @@ impl Rig {
             }
             await_end(supervisor);
         }
-        ensure!(asked.is_some() || names.is_empty(), "no rig is running, so there is no cluster {}", names.join(", "));
+        ensure!(
+            asked.is_some() || names.is_empty(),
+            "no rig is running, so there is no cluster {}",
+            names.join(", ")
+        );
         self.sweep()
     }
 
@@ -97,7 +106,7 @@ impl Rig {
     }
 
     fn connect_or_start(&self) -> Result<UnixStream> {
-        self.require_root()?;
+        require_root()?;
         if let Ok(stream) = self.connect() {
             return Ok(stream);
         }
@@ -114,7 +123,10 @@ impl Rig {
             if supervisor.try_wait()?.is_some() {
                 let said = fs::read_to_string(self.log()).unwrap_or_default();
                 self.sweep()?;
-                bail!("the rig did not start: {}", said.trim().trim_start_matches("rig: ").replace('\n', "; "));
+                bail!(
+                    "the rig did not start: {}",
+                    said.trim().trim_start_matches("rig: ").replace('\n', "; ")
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -155,11 +167,6 @@ impl Rig {
         self.instance.join("supervisor.log")
     }
 
-    fn require_root(&self) -> Result<()> {
-        ensure!(rustix::process::geteuid().is_root(), "the rig makes namespaces and mounts and needs root: use sudo");
-        Ok(())
-    }
-
     /// Removes the files and cgroups of a rig whose processes are gone.
     fn sweep(&self) -> Result<()> {
         let name = self.instance.file_name().unwrap_or_default();
@@ -173,6 +180,14 @@ impl Rig {
         remove_empty_home();
         Ok(())
     }
+}
+
+fn require_root() -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "the rig makes namespaces and mounts and needs root: use sudo"
+    );
+    Ok(())
 }
 
 fn peer(stream: &UnixStream) -> Option<u32> {

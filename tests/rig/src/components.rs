@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::pki::Pki;
-use crate::plan::{Cni, ClusterPlan, MAX_PODS, NodePlan};
+use crate::plan::{ClusterPlan, Cni, MAX_PODS, NodePlan};
 use crate::tools::Programs;
 
 /// Image that holds a pod's namespaces open; the kubelet and containerd must agree on it.
@@ -46,7 +46,11 @@ pub fn control_plane(layout: &Layout<'_>) -> Vec<Component> {
 
 /// The parts of a node, in the order in which they start; a bare cluster has none.
 pub fn node(layout: &Layout<'_>, node: &NodePlan) -> Vec<Component> {
-    if layout.plan.bare { Vec::new() } else { vec![containerd(layout, node), kubelet(layout, node), kube_proxy(layout, node)] }
+    if layout.plan.bare {
+        Vec::new()
+    } else {
+        vec![containerd(layout, node), kubelet(layout, node), kube_proxy(layout, node)]
+    }
 }
 
 impl Layout<'_> {
@@ -146,7 +150,8 @@ fn scheduler(layout: &Layout<'_>) -> Component {
 }
 
 fn containerd(layout: &Layout<'_>, node: &NodePlan) -> Component {
-    let argv = vec!["/usr/bin/containerd".into(), format!("--config={}", layout.file(node, "containerd.toml"))];
+    let argv =
+        vec!["/usr/bin/containerd".into(), format!("--config={}", layout.file(node, "containerd.toml"))];
     Component { name: "containerd", node: node.number, argv }
 }
 
@@ -212,7 +217,9 @@ fn cni_config(cni: Cni, node: &NodePlan) -> Value {
         "dataDir": "/run/cni",
     });
     let main = match cni {
-        Cni::Bridge => json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipam": ipam}),
+        Cni::Bridge => {
+            json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipam": ipam})
+        }
         Cni::Ptp => json!({"type": "ptp", "ipam": ipam}),
     };
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});

@@ -67,7 +67,8 @@ impl Faults {
         let mut text = String::from("table bridge rig {}\ndelete table bridge rig\ntable bridge rig {\n");
         text.push_str("  chain forward {\n    type filter hook forward priority filter; policy accept;\n");
         for ((from, to), Loss(percent)) in &self.0 {
-            let chance = if *percent == 100 { String::new() } else { format!(" numgen random mod 100 < {percent}") };
+            let chance =
+                if *percent == 100 { String::new() } else { format!(" numgen random mod 100 < {percent}") };
             let _ = writeln!(text, "    iifname \"{from}\" oifname \"{to}\"{chance} drop");
         }
         text.push_str("  }\n}\n");
@@ -76,7 +77,9 @@ impl Faults {
 
     /// Loads the ruleset into the kernel.
     pub async fn apply(&self) -> Result<()> {
-        in_lan_with_input(&["nft", "-f", "-"], &self.ruleset()).await.context("cannot put faults on the LAN")?;
+        in_lan_with_input(&["nft", "-f", "-"], &self.ruleset())
+            .await
+            .context("cannot put faults on the LAN")?;
         Ok(())
     }
 }
@@ -115,7 +118,8 @@ async fn claim() -> Result<Lan> {
     for index in 0..=u8::MAX {
         let lan = Lan { index };
         let link = lan.host_link();
-        let made = run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "host", "netns", NAME]).await;
+        let made =
+            run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "host", "netns", NAME]).await;
         match made {
             Ok(_) => {
                 let address = format!("{}/{}", lan.host(), lan.network().prefix_len());
@@ -127,7 +131,8 @@ async fn claim() -> Result<Lan> {
             Err(error) => return Err(error).context("cannot make a veth pair; does this kernel have veth?"),
         }
     }
-    Err(last.unwrap_or_else(|| anyhow::anyhow!("no rig may run"))).context("256 rigs run on this machine already; end one with rig down")
+    Err(last.unwrap_or_else(|| anyhow::anyhow!("no rig may run")))
+        .context("256 rigs run on this machine already; end one with rig down")
 }
 
 /// Hangs a node on the wire: namespace, address, routes to the pods of the other nodes, forwarding, masquerade.
@@ -135,7 +140,11 @@ pub async fn attach(plan: &ClusterPlan, node: &NodePlan) -> Result<()> {
     let name = &node.name;
     run("ip", &["netns", "add", name]).await?;
     in_lan(&["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name]).await?;
-    in_lan_with_input(&["ip", "-batch", "-"], &format!("link set {name} master {NAME}\nlink set {name} up\n")).await?;
+    in_lan_with_input(
+        &["ip", "-batch", "-"],
+        &format!("link set {name} master {NAME}\nlink set {name} up\n"),
+    )
+    .await?;
     let mut commands = format!(
         "link set lo up\nlink set eth0 up\naddr add {}/{} dev eth0\nroute add default via {}\n",
         node.address,
@@ -209,7 +218,10 @@ mod tests {
         let mut faults = Faults::default();
         faults.add(&ports(&["a-1"]), &ports(&["b-1"]), Loss::CUT, true);
         let rules = faults.ruleset();
-        assert!(rules.contains("iifname \"a-1\" oifname \"b-1\" drop") && !rules.contains("iifname \"b-1\""), "{rules}");
+        assert!(
+            rules.contains("iifname \"a-1\" oifname \"b-1\" drop") && !rules.contains("iifname \"b-1\""),
+            "{rules}"
+        );
     }
 
     #[test]

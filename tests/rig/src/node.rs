@@ -31,7 +31,16 @@ pub fn become_init(group: &str, name: &str, folder: &Path) -> Result<()> {
     Group::from_argument(group).join()?;
     let error = Command::new("nsenter")
         .arg(format!("--net=/run/netns/{name}"))
-        .args(["unshare", "--pid", "--mount", "--uts", "--cgroup", "--fork", "--kill-child=KILL", "--mount-proc"])
+        .args([
+            "unshare",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--cgroup",
+            "--fork",
+            "--kill-child=KILL",
+            "--mount-proc",
+        ])
         .arg(std::env::current_exe()?)
         .args(["node-main", name])
         .arg(folder)
@@ -75,8 +84,14 @@ fn remount_cgroups() -> Result<()> {
     for hierarchy in hierarchies {
         fs::create_dir_all(&hierarchy.mountpoint)?;
         let options = std::ffi::CString::new(hierarchy.options)?;
-        mount("cgroup", &hierarchy.mountpoint, hierarchy.kind.as_str(), MountFlags::empty(), Some(options.as_c_str()))
-            .with_context(|| format!("cannot mount {}", hierarchy.mountpoint.display()))?;
+        mount(
+            "cgroup",
+            &hierarchy.mountpoint,
+            hierarchy.kind.as_str(),
+            MountFlags::empty(),
+            Some(options.as_c_str()),
+        )
+        .with_context(|| format!("cannot mount {}", hierarchy.mountpoint.display()))?;
     }
     Ok(())
 }
@@ -101,7 +116,8 @@ fn mount_settings() -> Result<()> {
         fs::create_dir_all("/run/sysctl")?;
         fs::write(&stand_in, format!("{value}\n"))?;
         let place = Path::new("/proc/sys").join(setting);
-        if rustix::fs::accessat(CWD, &place, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty()).is_ok() {
+        if rustix::fs::accessat(CWD, &place, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty()).is_ok()
+        {
             mount_bind(&stand_in, &place).with_context(|| format!("cannot shield {}", place.display()))?;
         }
     }
@@ -109,7 +125,8 @@ fn mount_settings() -> Result<()> {
 }
 
 fn tmpfs(place: &Path) -> Result<()> {
-    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID, Some(c"mode=755")).with_context(|| format!("cannot mount {}", place.display()))
+    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID, Some(c"mode=755"))
+        .with_context(|| format!("cannot mount {}", place.display()))
 }
 
 fn bind(from: &Path, place: &Path) -> Result<()> {

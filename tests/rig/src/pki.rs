@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use serde_json::json;
 
@@ -39,16 +40,25 @@ impl Authority {
         Ok(Self { pem, issuer: Issuer::new(params, key) })
     }
 
-    fn sign(&self, common_name: &str, organization: Option<&str>, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Signed> {
+    fn sign(
+        &self,
+        common_name: &str,
+        organization: Option<&str>,
+        names: &[&str],
+        addresses: &[Ipv4Addr],
+    ) -> Result<Signed> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         params.distinguished_name.push(DnType::CommonName, common_name);
         if let Some(organization) = organization {
             params.distinguished_name.push(DnType::OrganizationName, organization);
         }
-        params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(IpAddr::V4(*address))));
+        params
+            .subject_alt_names
+            .extend(addresses.iter().map(|address| SanType::IpAddress(IpAddr::V4(*address))));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
         Ok(Signed { certificate, key: key.serialize_pem() })
     }
@@ -78,12 +88,16 @@ impl Pki {
 
     /// Makes everything a cluster needs.
     pub fn create(&self, plan: &ClusterPlan) -> Result<()> {
-        fs::create_dir_all(&self.folder).with_context(|| format!("cannot create {}", self.folder.display()))?;
+        fs::create_dir_all(&self.folder)
+            .with_context(|| format!("cannot create {}", self.folder.display()))?;
         let ca = Authority::new("ca", &self.folder)?;
         let front_proxy = Authority::new("front-proxy-ca", &self.folder)?;
         self.store("front-proxy-client", &front_proxy.sign("front-proxy-client", None, &[], &[])?)?;
-        self.store("apiserver-kubelet-client", &ca.sign("kube-apiserver-kubelet-client", Some("system:masters"), &[], &[])?)?;
-        self.store("apiserver", &self.serving(&ca, plan)?)?;
+        self.store(
+            "apiserver-kubelet-client",
+            &ca.sign("kube-apiserver-kubelet-client", Some("system:masters"), &[], &[])?,
+        )?;
+        self.store("apiserver", &serving(&ca, plan)?)?;
         let accounts = KeyPair::generate()?;
         write(&self.folder.join("sa.key"), &accounts.serialize_pem())?;
         write(&self.folder.join("sa.pub"), &accounts.public_key_pem())?;
@@ -96,11 +110,6 @@ impl Pki {
             self.kubeconfig(file, plan, &ca.pem, &ca.sign(user, group, &[], &[])?)?;
         }
         plan.nodes.iter().try_for_each(|node| self.kubelet(&ca, plan, node))
-    }
-
-    fn serving(&self, ca: &Authority, plan: &ClusterPlan) -> Result<Signed> {
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"];
-        ca.sign("kube-apiserver", None, &names, &[plan.control_plane(), plan.api_service(), Ipv4Addr::LOCALHOST])
     }
 
     fn kubelet(&self, ca: &Authority, plan: &ClusterPlan, node: &NodePlan) -> Result<()> {
@@ -126,6 +135,18 @@ impl Pki {
         });
         write(&self.folder.join(format!("{file}.conf")), &serde_json::to_string_pretty(&document)?)
     }
+}
+
+/// The API server answers by address and by the names that pods use.
+fn serving(ca: &Authority, plan: &ClusterPlan) -> Result<Signed> {
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+    ];
+    ca.sign("kube-apiserver", None, &names, &[plan.control_plane(), plan.api_service(), Ipv4Addr::LOCALHOST])
 }
 
 fn base64(text: &str) -> String {

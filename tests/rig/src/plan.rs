@@ -49,7 +49,14 @@ pub struct ClusterSpec {
 impl ClusterSpec {
     /// A cluster of one node with everything on it.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), nodes: 1, pod_cidr: None, service_cidr: None, cni: Cni::Bridge, bare: false }
+        Self {
+            name: name.into(),
+            nodes: 1,
+            pod_cidr: None,
+            service_cidr: None,
+            cni: Cni::Bridge,
+            bare: false,
+        }
     }
 
     /// The networks that every cluster gets under `--same-cidrs`: the hard case, where everything overlaps.
@@ -138,22 +145,43 @@ impl ClusterPlan {
             spec.name,
             spec.nodes
         );
-        ensure!(!spec.bare || spec.nodes == 1, "cluster {}: a bare cluster has no nodes to multiply", spec.name);
+        ensure!(
+            !spec.bare || spec.nodes == 1,
+            "cluster {}: a bare cluster has no nodes to multiply",
+            spec.name
+        );
         let pod_cidr = spec.pod_cidr.unwrap_or_else(|| net([10, 100 + index, 0, 0], 16));
         let service_cidr = spec.service_cidr.unwrap_or_else(|| net([10, 116 + index, 0, 0], 16));
         check_networks(&spec.name, pod_cidr, service_cidr, lan)?;
-        let mut slices = pod_cidr
-            .subnets(NODE_PREFIX)
-            .with_context(|| format!("cluster {}: pod CIDR {pod_cidr} is smaller than one node's /{NODE_PREFIX}", spec.name))?;
+        let mut slices = pod_cidr.subnets(NODE_PREFIX).with_context(|| {
+            format!("cluster {}: pod CIDR {pod_cidr} is smaller than one node's /{NODE_PREFIX}", spec.name)
+        })?;
         let nodes = (1..=spec.nodes)
             .map(|number| {
                 let pod_cidr = slices.next().with_context(|| {
-                    format!("cluster {}: pod CIDR {pod_cidr} has no /{NODE_PREFIX} left for node {number}", spec.name)
+                    format!(
+                        "cluster {}: pod CIDR {pod_cidr} has no /{NODE_PREFIX} left for node {number}",
+                        spec.name
+                    )
                 })?;
-                Ok(NodePlan { name: format!("{}-{number}", spec.name), number, address: lan.node(index, number), pod_cidr })
+                Ok(NodePlan {
+                    name: format!("{}-{number}", spec.name),
+                    number,
+                    address: lan.node(index, number),
+                    pod_cidr,
+                })
             })
             .collect::<Result<_>>()?;
-        Ok(Self { name: spec.name.clone(), index, lan, pod_cidr, service_cidr, cni: spec.cni, bare: spec.bare, nodes })
+        Ok(Self {
+            name: spec.name.clone(),
+            index,
+            lan,
+            pod_cidr,
+            service_cidr,
+            cni: spec.cni,
+            bare: spec.bare,
+            nodes,
+        })
     }
 
     /// Address of the node that carries the control plane.
@@ -182,10 +210,9 @@ impl ClusterPlan {
 
     /// The node of that number or name.
     pub fn node(&self, wanted: &str) -> Result<&NodePlan> {
-        self.nodes
-            .iter()
-            .find(|node| node.name == wanted || node.number.to_string() == wanted)
-            .with_context(|| format!("cluster {} has no node {wanted}; it has {}", self.name, self.node_names()))
+        self.nodes.iter().find(|node| node.name == wanted || node.number.to_string() == wanted).with_context(
+            || format!("cluster {} has no node {wanted}; it has {}", self.name, self.node_names()),
+        )
     }
 
     fn node_names(&self) -> String {
@@ -207,9 +234,16 @@ fn check_name(name: &str) -> Result<()> {
 fn check_networks(name: &str, pods: Ipv4Net, services: Ipv4Net, lan: Lan) -> Result<()> {
     for (what, network) in [("pod", pods), ("service", services)] {
         if network.trunc() != network {
-            bail!("cluster {name}: {what} CIDR {network} has host bits set; did you mean {}?", network.trunc());
+            bail!(
+                "cluster {name}: {what} CIDR {network} has host bits set; did you mean {}?",
+                network.trunc()
+            );
         }
-        ensure!(!overlap(network, lan.network()), "cluster {name}: {what} CIDR {network} overlaps the rig's LAN {}", lan.network());
+        ensure!(
+            !overlap(network, lan.network()),
+            "cluster {name}: {what} CIDR {network} overlaps the rig's LAN {}",
+            lan.network()
+        );
     }
     ensure!(!overlap(pods, services), "cluster {name}: pod CIDR {pods} and service CIDR {services} overlap");
     ensure!(
@@ -275,14 +309,26 @@ mod tests {
             ("\"A_b\" cannot name a cluster", refusal(|spec| spec.name = "A_b".into())),
             ("cannot name a cluster", refusal(|spec| spec.name = "averylongname".into())),
             ("0 nodes asked for", refusal(|spec| spec.nodes = 0)),
-            ("did you mean 10.1.0.0/16", refusal(|spec| spec.pod_cidr = Some("10.1.2.3/16".parse().unwrap()))),
+            (
+                "did you mean 10.1.0.0/16",
+                refusal(|spec| spec.pod_cidr = Some("10.1.2.3/16".parse().unwrap())),
+            ),
             ("overlap", refusal(|spec| spec.pod_cidr = Some("10.118.0.0/15".parse().unwrap()))),
-            ("overlaps the rig's LAN", refusal(|spec| spec.pod_cidr = Some("198.16.0.0/12".parse().unwrap()))),
-            ("smaller than one node's /23", refusal(|spec| spec.pod_cidr = Some("10.1.0.0/24".parse().unwrap()))),
-            ("no /23 left for node 2", refusal(|spec| {
-                spec.nodes = 2;
-                spec.pod_cidr = Some("10.1.0.0/23".parse().unwrap());
-            })),
+            (
+                "overlaps the rig's LAN",
+                refusal(|spec| spec.pod_cidr = Some("198.16.0.0/12".parse().unwrap())),
+            ),
+            (
+                "smaller than one node's /23",
+                refusal(|spec| spec.pod_cidr = Some("10.1.0.0/24".parse().unwrap())),
+            ),
+            (
+                "no /23 left for node 2",
+                refusal(|spec| {
+                    spec.nodes = 2;
+                    spec.pod_cidr = Some("10.1.0.0/23".parse().unwrap());
+                }),
+            ),
             ("between /12 and /28", refusal(|spec| spec.service_cidr = Some("10.1.0.0/30".parse().unwrap()))),
         ] {
             assert!(text.contains(expected) && !text.contains('\n'), "{text}");

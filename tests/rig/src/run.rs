@@ -31,7 +31,10 @@ async fn finish(program: &str, command: &mut Command, input: Option<&str>) -> Re
         .spawn()
         .with_context(|| format!("cannot start {program}; is it installed?"))?;
     if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
-        stdin.write_all(text.as_bytes()).await.with_context(|| format!("{program} does not read its input"))?;
+        stdin
+            .write_all(text.as_bytes())
+            .await
+            .with_context(|| format!("{program} does not read its input"))?;
     }
     let output = child.wait_with_output().await?;
     if !output.status.success() {

@@ -49,7 +49,7 @@ const MODULES: [Module; 5] = [
 /// Room that a cold build needs: modules, Go's own cache, and the programs.
 const BUILD_GIB: u64 = 8;
 /// How long an archive that is not used any more is kept.
-const KEEP_IMAGES: Duration = Duration::from_secs(24 * 3600);
+const KEEP_IMAGES: Duration = Duration::from_hours(24);
 /// Programs of the machine that a cluster needs, each with its Debian package.
 const MACHINE: [(&str, &str); 11] = [
     ("/usr/bin/containerd", "containerd"),
@@ -108,7 +108,8 @@ impl Tools {
     /// Builds whatever is missing, saying what it does.
     pub fn build(&self, say: &dyn Fn(&str)) -> Result<()> {
         fs::create_dir_all(&self.cache).with_context(|| format!("cannot create {}", self.cache.display()))?;
-        let lock = File::create(self.cache.join("lock")).context("cannot lock the cache of built programs")?;
+        let lock =
+            File::create(self.cache.join("lock")).context("cannot lock the cache of built programs")?;
         flock(&lock, FlockOperation::LockExclusive).context("cannot lock the cache of built programs")?;
         for module in &MODULES {
             let folder = self.folder(module)?;
@@ -121,9 +122,17 @@ impl Tools {
 
     /// Everything a cluster needs, or what is missing of it.
     pub fn check(&self) -> Result<Programs> {
-        let missing: Vec<&str> =
-            MACHINE.iter().filter(|(path, _)| !Path::new(path).exists()).map(|(_, package)| *package).collect();
-        ensure!(missing.is_empty(), "missing on this machine: {}; install with: apt-get install {}", missing.join(", "), missing.join(" "));
+        let missing: Vec<&str> = MACHINE
+            .iter()
+            .filter(|(path, _)| !Path::new(path).exists())
+            .map(|(_, package)| *package)
+            .collect();
+        ensure!(
+            missing.is_empty(),
+            "missing on this machine: {}; install with: apt-get install {}",
+            missing.join(", "),
+            missing.join(" ")
+        );
         let mut programs = Programs::default();
         for module in &MODULES {
             let folder = self.folder(module)?;
@@ -173,13 +182,19 @@ impl Tools {
 
     fn image_list(&self) -> Result<Vec<(PathBuf, Image)>> {
         let testbox = static_binary("testbox");
-        let pause = Image { entrypoint: vec!["/testbox".into(), "pause".into()], ..Image::program("rig/pause:1", &testbox, "testbox") };
+        let pause = Image {
+            entrypoint: vec!["/testbox".into(), "pause".into()],
+            ..Image::program("rig/pause:1", &testbox, "testbox")
+        };
         let images = [
             pause,
             Image::program("rig/testbox:1", &testbox, "testbox"),
             busybox(&testbox),
             Image::program("rig/coredns:1", &self.path("coredns")?, "coredns"),
-            Image { user: "65534:65534".into(), ..Image::program("rig/metrics-server:1", &self.path("metrics-server")?, "metrics-server") },
+            Image {
+                user: "65534:65534".into(),
+                ..Image::program("rig/metrics-server:1", &self.path("metrics-server")?, "metrics-server")
+            },
         ];
         images.into_iter().map(|image| Ok((self.image_path(&image)?, image))).collect()
     }
@@ -189,7 +204,8 @@ impl Tools {
     fn image_path(&self, image: &Image) -> Result<PathBuf> {
         let mut inputs = format!("{image:?}");
         for (file, _) in image.files.iter().filter(|(file, _)| !file.starts_with(&self.cache)) {
-            let content = fs::read(file).with_context(|| format!("{} is not there yet; run rig build", file.display()))?;
+            let content = fs::read(file)
+                .with_context(|| format!("{} is not there yet; run rig build", file.display()))?;
             inputs.push_str(&digest(&content));
         }
         let name = image.name.replace(['/', ':'], "-");
@@ -210,7 +226,8 @@ impl Tools {
 /// A busybox with all its links but two: bash is `sh`, since busybox's own drops variables whose names have a dash,
 /// and testbox is `wget`, since busybox's own crashes when it resolves a name.
 fn busybox(testbox: &Path) -> Image {
-    let applets = Command::new("/bin/busybox").arg("--list").output().map(|output| output.stdout).unwrap_or_default();
+    let applets =
+        Command::new("/bin/busybox").arg("--list").output().map(|output| output.stdout).unwrap_or_default();
     let applets = String::from_utf8_lossy(&applets).into_owned();
     let others = applets.lines().filter(|name| !matches!(*name, "sh" | "wget" | "busybox"));
     let links = others.map(|name| (format!("bin/{name}"), "busybox".into()));
@@ -221,7 +238,9 @@ fn busybox(testbox: &Path) -> Image {
             ("/bin/bash-static".into(), "bin/bash".into()),
             (testbox.into(), "bin/testbox".into()),
         ],
-        links: links.chain([("bin/sh".into(), "bash".into()), ("bin/wget".into(), "testbox".into())]).collect(),
+        links: links
+            .chain([("bin/sh".into(), "bash".into()), ("bin/wget".into(), "testbox".into())])
+            .collect(),
         entrypoint: vec!["/bin/sh".into()],
         user: String::new(),
     }
@@ -231,7 +250,8 @@ fn busybox(testbox: &Path) -> Image {
 fn sweep_old_images(folder: &Path, current: &[(PathBuf, Image)]) -> Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         let unused = current.iter().all(|(path, _)| *path != entry.path());
-        let age = entry.metadata().and_then(|about| about.modified()).ok().and_then(|made| made.elapsed().ok());
+        let age =
+            entry.metadata().and_then(|about| about.modified()).ok().and_then(|made| made.elapsed().ok());
         if unused && age.is_some_and(|age| age > KEEP_IMAGES) {
             fs::remove_file(entry.path())?;
         }
@@ -257,7 +277,8 @@ pub fn static_binary(package: &str) -> PathBuf {
     static_target().join(TRIPLE).join("release").join(package)
 }
 
-const TRIPLE: &str = if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+const TRIPLE: &str =
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
 /// Builds a package of this workspace as one static program, for an image with nothing else in it.
 pub fn build_static(package: &str, say: &dyn Fn(&str)) -> Result<()> {
@@ -288,7 +309,9 @@ fn version(go_mod: &Path, dependency: &str) -> Result<String> {
 fn link_flags(version: &str) -> String {
     let key = "k8s.io/component-base/version";
     let minor = version.split('.').nth(1).unwrap_or_default();
-    format!("-s -w -X {key}.gitVersion={version} -X {key}.gitMajor=1 -X {key}.gitMinor={minor} -X {key}.gitTreeState=clean")
+    format!(
+        "-s -w -X {key}.gitVersion={version} -X {key}.gitMajor=1 -X {key}.gitMinor={minor} -X {key}.gitTreeState=clean"
+    )
 }
 
 fn sorted_files(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -300,7 +323,10 @@ fn sorted_files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn require_go() -> Result<()> {
     let found = Command::new("go").arg("version").output();
-    ensure!(found.is_ok_and(|output| output.status.success()), "Go is missing; install Go 1.26 or newer and put it on the PATH");
+    ensure!(
+        found.is_ok_and(|output| output.status.success()),
+        "Go is missing; install Go 1.26 or newer and put it on the PATH"
+    );
     Ok(())
 }
 
@@ -308,14 +334,22 @@ fn require_go() -> Result<()> {
 pub fn require_room(folder: &Path, gib: u64) -> Result<()> {
     let disk = statvfs(folder).with_context(|| format!("cannot look at the disk of {}", folder.display()))?;
     let free = disk.f_bavail * disk.f_frsize / (1 << 30);
-    ensure!(free >= gib, "only {free} GiB free at {}; {gib} GiB are needed, so make room first", folder.display());
+    ensure!(
+        free >= gib,
+        "only {free} GiB free at {}; {gib} GiB are needed, so make room first",
+        folder.display()
+    );
     Ok(())
 }
 
 fn last_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines.iter().find(|line| line.contains("error")).or(lines.last()).map_or_else(|| "no reason given".into(), ToString::to_string)
+    lines
+        .iter()
+        .find(|line| line.contains("error"))
+        .or(lines.last())
+        .map_or_else(|| "no reason given".into(), ToString::to_string)
 }
 
 #[cfg(test)]
@@ -332,7 +366,10 @@ mod tests {
 
     #[test]
     fn kubernetes_is_told_its_version() {
-        assert!(link_flags("v1.34.4").contains("gitVersion=v1.34.4") && link_flags("v1.34.4").contains("gitMinor=34"));
+        assert!(
+            link_flags("v1.34.4").contains("gitVersion=v1.34.4")
+                && link_flags("v1.34.4").contains("gitMinor=34")
+        );
     }
 
     #[test]

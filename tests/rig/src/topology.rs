@@ -25,7 +25,8 @@ use crate::tools::{Programs, Tools};
 pub struct Topology {
     rig: Rig,
     clusters: BTreeMap<String, Cluster>,
-    _lease: UnixStream,
+    /// Nothing for a topology that outlives this process.
+    _lease: Option<UnixStream>,
 }
 
 /// A running cluster.
@@ -48,23 +49,33 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Topology {
-    /// Starts these clusters in a rig of that name.
+    /// Starts these clusters in a rig of their own, which ends with this value.
     pub async fn up(name: &str, specs: Vec<ClusterSpec>) -> Result<Self> {
         let rig = Rig::new(&format!("{name}-{}", std::process::id()), program()?)?;
-        let (lease, statuses) = blocking({
+        let lease = {
             let rig = rig.clone();
-            move || {
-                let lease = rig.lease()?;
-                let statuses = rig.ask(&Request::Up(specs), |cluster, step| println!("rig: {cluster}: {step}"))?;
-                Ok((lease, statuses))
-            }
-        })
-        .await?;
+            blocking(move || rig.lease()).await?
+        };
+        Self::start(rig, specs, Some(lease)).await
+    }
+
+    /// Starts these clusters in the rig of that name, which stays until somebody ends it.
+    pub async fn keep(name: &str, specs: Vec<ClusterSpec>) -> Result<Self> {
+        Self::start(Rig::new(name, program()?)?, specs, None).await
+    }
+
+    async fn start(rig: Rig, specs: Vec<ClusterSpec>, lease: Option<UnixStream>) -> Result<Self> {
+        let statuses = {
+            let rig = rig.clone();
+            let say = |cluster: &str, step: &str| println!("rig: {cluster}: {step}");
+            blocking(move || rig.ask_or_start(&Request::Up(specs), say)).await?
+        };
         let programs = Arc::new(Tools::cache()?.check()?);
         let mut clusters = BTreeMap::new();
         for ClusterStatus { plan, kubeconfig, .. } in statuses {
             let client = client_for(&kubeconfig).await?;
-            let cluster = Cluster { plan, client, kubeconfig, programs: Arc::clone(&programs), rig: rig.clone() };
+            let cluster =
+                Cluster { plan, client, kubeconfig, programs: Arc::clone(&programs), rig: rig.clone() };
             clusters.insert(cluster.plan.name.clone(), cluster);
         }
         Ok(Self { rig, clusters, _lease: lease })
@@ -110,7 +121,8 @@ impl Cluster {
     /// Runs kubectl as a user would and gives what it printed.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let output = self.kubectl_command().args(arguments).output().await.context("cannot start kubectl")?;
-        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (said, complained) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), complained.trim());
         Ok(said.into_owned())
     }
@@ -122,11 +134,12 @@ impl Cluster {
         command
     }
 
-    /// Applies manifests as a user would.
-    pub async fn apply(&self, manifests: &str) -> Result<()> {
+    /// Applies manifests as a user would and gives what kubectl said.
+    pub async fn apply(&self, manifests: &str) -> Result<String> {
         let kubectl = self.programs.path("kubectl").display().to_string();
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
-        crate::run::run_with_input(&kubectl, &[&kubeconfig, "apply", "--server-side", "-f", "-"], manifests).await.map(drop)
+        crate::run::run_with_input(&kubectl, &[&kubeconfig, "apply", "--server-side", "-f", "-"], manifests)
+            .await
     }
 
     /// Runs a program on a node, in all its namespaces, and gives what it printed.
@@ -148,17 +161,34 @@ pub fn enter_command(rig: &Rig, cluster: &str, number: u8) -> Result<Vec<String>
     let status = status.with_context(|| format!("no cluster {cluster} runs; see rig status"))?;
     let init = status.inits.get(usize::from(number - 1)).context("that node does not run")?.to_string();
     let words = [
-        "nsenter", "--target", &supervisor, "--mount", "--pid", "--", "nsenter", "--target", &init, "--mount", "--uts",
-        "--net", "--pid", "--cgroup", "--",
+        "nsenter",
+        "--target",
+        &supervisor,
+        "--mount",
+        "--pid",
+        "--",
+        "nsenter",
+        "--target",
+        &init,
+        "--mount",
+        "--uts",
+        "--net",
+        "--pid",
+        "--cgroup",
+        "--",
     ];
     Ok(words.iter().map(ToString::to_string).collect())
 }
 
-/// The `rig` program: beside the running one, or one folder up from a test's.
 fn program() -> Result<PathBuf> {
+    built("rig")
+}
+
+/// A program of this workspace: beside the running one, or one folder up from a test's.
+pub fn built(name: &str) -> Result<PathBuf> {
     let current = std::env::current_exe()?;
-    let places = current.ancestors().skip(1).take(2).map(|folder| folder.join("rig"));
-    places.into_iter().find(|path| Path::is_file(path)).context("the rig program is not built; run cargo build -p rig")
+    let mut places = current.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    places.find(|path| Path::is_file(path)).with_context(|| format!("{name} is not built; run make build"))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

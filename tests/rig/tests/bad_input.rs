@@ -15,7 +15,11 @@ fn refused(output: &Output, expected: &str) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success(), "it was not refused");
     ensure!(said.contains(expected), "expected {expected:?} in: {said}");
-    ensure!(said.trim().lines().filter(|line| line.starts_with("rig:") || line.starts_with("error:")).count() == 1, "more than one line: {said}");
+    ensure!(
+        said.trim().lines().filter(|line| line.starts_with("rig:") || line.starts_with("error:")).count()
+            == 1,
+        "more than one line: {said}"
+    );
     Ok(())
 }
 
@@ -49,7 +53,12 @@ fn a_name_that_runs_already_is_refused_and_the_running_one_is_undisturbed() -> R
     ensure!(rig("twice").arg("down").status()?.success(), "rig down failed");
     refused(&again, "a cluster a runs already; end it with: rig down a")?;
     let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
-    let names: Vec<_> = status.as_array().into_iter().flatten().filter_map(|cluster| cluster["plan"]["name"].as_str()).collect();
+    let names: Vec<_> = status
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|cluster| cluster["plan"]["name"].as_str())
+        .collect();
     ensure!(names == ["a"], "{names:?}");
     Ok(())
 }
@@ -59,7 +68,11 @@ fn without_root_nothing_is_tried() -> Result<()> {
     // The program is copied to where anybody may run it: the folders of a checkout may be closed to others.
     let copy = std::env::temp_dir().join(format!("rig-{}", std::process::id()));
     std::fs::copy(env!("CARGO_BIN_EXE_rig"), &copy)?;
-    let output = Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(["up", "a"]).output();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&copy)
+        .args(["up", "a"])
+        .output();
     std::fs::remove_file(&copy)?;
     refused(&output?, "needs root: use sudo")
 }
@@ -68,10 +81,17 @@ fn without_root_nothing_is_tried() -> Result<()> {
 fn without_go_and_without_room_nothing_is_built() -> Result<()> {
     let cache = std::env::temp_dir().join(format!("rig-cache-{}", std::process::id()));
     std::fs::create_dir_all(&cache)?;
-    let build = |path: &str| rig("build").arg("build").env("XDG_CACHE_HOME", &cache).env("PATH", path).output();
+    let build =
+        |path: &str| rig("build").arg("build").env("XDG_CACHE_HOME", &cache).env("PATH", path).output();
     let no_go = build("/nowhere")?;
     let full = Command::new("unshare")
-        .args(["--mount", "sh", "-c", "mount -t tmpfs -o size=16M none \"$XDG_CACHE_HOME\" && exec \"$0\" build", env!("CARGO_BIN_EXE_rig")])
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            "mount -t tmpfs -o size=16M none \"$XDG_CACHE_HOME\" && exec \"$0\" build",
+            env!("CARGO_BIN_EXE_rig"),
+        ])
         .env("XDG_CACHE_HOME", &cache)
         .output()?;
     std::fs::remove_dir_all(&cache)?;

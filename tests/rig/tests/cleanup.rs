@@ -27,7 +27,11 @@ impl Traces {
         Ok(Self {
             namespaces: output("ip", &["netns", "list"])?,
             mounts: output("cat", &["/proc/mounts"])?.lines().map(str::to_owned).collect(),
-            links: output("ip", &["-br", "link"])?.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect(),
+            links: output("ip", &["-br", "link"])?
+                .lines()
+                .filter_map(|line| line.split_whitespace().next())
+                .map(str::to_owned)
+                .collect(),
             rules: output("nft", &["list", "ruleset"])?,
             groups: output("find", &["/sys/fs/cgroup", "-type", "d"])?.lines().map(str::to_owned).collect(),
             processes: processes()?,
@@ -39,12 +43,26 @@ impl Traces {
 /// The processes of any rig: those that only a rig starts here.
 fn processes() -> Result<BTreeSet<String>> {
     let list = output("ps", &["-eo", "pid,args"])?;
-    let ours = ["rig supervise", "rig node-", "rig enter", "kube-apiserver --", "etcd --", "containerd", "kubelet --", "testbox"];
-    Ok(list.lines().filter(|line| ours.iter().any(|word| line.contains(word)) && !line.contains("ps -eo")).map(str::to_owned).collect())
+    let ours = [
+        "rig supervise",
+        "rig node-",
+        "rig enter",
+        "kube-apiserver --",
+        "etcd --",
+        "containerd",
+        "kubelet --",
+        "testbox",
+    ];
+    Ok(list
+        .lines()
+        .filter(|line| ours.iter().any(|word| line.contains(word)) && !line.contains("ps -eo"))
+        .map(str::to_owned)
+        .collect())
 }
 
 fn output(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output().with_context(|| format!("cannot start {program}"))?;
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| format!("cannot start {program}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -65,7 +83,11 @@ fn await_traces(before: &Traces, what: &str) -> Result<()> {
 fn quiet_machine() -> Result<Traces> {
     let begin = Instant::now();
     while Path::new("/var/cache/ferrofluid/rig").exists() || !processes()?.is_empty() {
-        ensure!(begin.elapsed() < GENEROUSLY, "another rig is running: {:?}; end it with rig down", processes()?);
+        ensure!(
+            begin.elapsed() < GENEROUSLY,
+            "another rig is running: {:?}; end it with rig down",
+            processes()?
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
     Traces::take()
@@ -83,18 +105,30 @@ fn kill(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
+/// When to kill, in milliseconds: before the supervisor answers, while nodes are made, control planes start, kubelets
+/// join and add-ons come; in a soak, all over the start.
+fn moments() -> Vec<u64> {
+    if std::env::var_os("SOAK").is_some() {
+        (0..50).map(|n| n * 300).collect()
+    } else {
+        vec![30, 400, 2000, 6000, 11000]
+    }
+}
+
 /// One test, because each part needs the machine for itself.
 #[test]
 fn nothing_is_left_after_down_after_any_kill_and_after_a_dropped_topology() -> Result<()> {
     let before = quiet_machine()?;
 
     ensure!(rig(&["up", "a", "b", "--nodes", "2"]).status()?.success(), "rig up failed");
-    ensure!(rig(&["down", "b"]).status()?.success() && rig(&["kubeconfig", "a"]).status()?.success(), "a must go on");
+    ensure!(
+        rig(&["down", "b"]).status()?.success() && rig(&["kubeconfig", "a"]).status()?.success(),
+        "a must go on"
+    );
     ensure!(rig(&["down"]).status()?.success(), "rig down failed");
     ensure!(Traces::take()? == before, "down must wait: {before:#?} {:#?}", Traces::take()?);
 
-    // Five moments: before the supervisor answers, while nodes are made, control planes start, kubelets join, add-ons come.
-    for moment in [30, 400, 2000, 6000, 11000] {
+    for moment in moments() {
         let mut up = rig(&["up", "a", "b"]).spawn()?;
         std::thread::sleep(Duration::from_millis(moment));
         kill(&mut up)?;

@@ -1,4 +1,4 @@
-//! Three clusters of two nodes with the same networks: everything a user of real Kubernetes takes for granted works.
+//! Three clusters of two nodes with the same networks and different CNI plugins: everything a user of real Kubernetes takes for granted works.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::ListParams;
-use rig::plan::ClusterSpec;
+use rig::plan::{ClusterSpec, Cni};
 use rig::topology::{Cluster, Topology};
 use rig::wait::{block_on, eventually};
 use serde_json::Value;
@@ -16,8 +16,9 @@ use tokio::sync::OnceCell;
 static TOPOLOGY: OnceCell<Topology> = OnceCell::const_new();
 
 async fn topology() -> Result<&'static Topology> {
-    let spec = |name| ClusterSpec { nodes: 2, ..ClusterSpec::named(name).with_same_cidrs() };
-    TOPOLOGY.get_or_try_init(|| Topology::up("clusters", vec![spec("a"), spec("b"), spec("c")])).await
+    let spec = |name, cni| ClusterSpec { nodes: 2, cni, ..ClusterSpec::named(name).with_same_cidrs() };
+    let specs = || vec![spec("a", Cni::Bridge), spec("b", Cni::Ptp), spec("c", Cni::Bridge)];
+    TOPOLOGY.get_or_try_init(|| Topology::up("clusters", specs())).await
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -35,7 +36,11 @@ fn six_nodes_are_ready_and_no_two_of_a_cluster_offer_the_same() -> Result<()> {
                 ensure!(allocatable(node, "pods").as_deref() == Some("250"), "maxPods of {name}");
                 let slice = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
                 ensure!(slice.ends_with("/23"), "a node of {name} owns {slice}");
-                let version = node.status.as_ref().and_then(|status| status.node_info.as_ref()).map(|info| &info.kubelet_version);
+                let version = node
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.node_info.as_ref())
+                    .map(|info| &info.kubelet_version);
                 ensure!(version.is_some_and(|version| version.starts_with("v1.34.")), "{version:?}");
             }
         }
@@ -50,7 +55,7 @@ fn allocatable(node: &Node, resource: &str) -> Option<String> {
 /// Four echo servers, two on each node, behind a Service.
 fn echo(cluster: &str) -> String {
     format!(
-        r#"
+        r"
 apiVersion: apps/v1
 kind: Deployment
 metadata: {{name: echo, namespace: default}}
@@ -75,7 +80,7 @@ apiVersion: v1
 kind: Service
 metadata: {{name: echo, namespace: default}}
 spec: {{selector: {{app: echo}}, ports: [{{port: 80, targetPort: 8080}}]}}
-"#
+"
     )
 }
 
@@ -97,7 +102,10 @@ async fn with_echo(name: &str) -> Result<&'static Cluster> {
 
 async fn with_shell(cluster: &Cluster, name: &str, number: usize) -> Result<()> {
     cluster.apply(&shell_pod(cluster, name, number)).await?;
-    cluster.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"]).await.map(drop)
+    cluster
+        .kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"])
+        .await
+        .map(drop)
 }
 
 #[test]
@@ -109,10 +117,21 @@ fn a_service_answers_by_name_from_either_node_and_sees_the_callers_own_address()
                 let caller = format!("caller-{number}");
                 with_shell(cluster, &caller, number).await?;
                 let pod: Pod = Api::default_namespaced(cluster.client.clone()).get(&caller).await?;
-                let address = pod.status.and_then(|status| status.pod_ip).context("the pod has an address")?;
+                let address =
+                    pod.status.and_then(|status| status.pod_ip).context("the pod has an address")?;
                 let other = cluster.plan.nodes[2 - number].name.clone();
                 eventually("an answer from the other node", || async {
-                    let text = cluster.kubectl(&["exec", &caller, "--", "wget", "-q", "-O-", "http://echo.default.svc.cluster.local"]).await?;
+                    let text = cluster
+                        .kubectl(&[
+                            "exec",
+                            &caller,
+                            "--",
+                            "wget",
+                            "-q",
+                            "-O-",
+                            "http://echo.default.svc.cluster.local",
+                        ])
+                        .await?;
                     let answer: Value = serde_json::from_str(&text)?;
                     ensure!(answer["cluster"] == name && answer["caller"] == address.as_str(), "{answer}");
                     ensure!(answer["node"] == other.as_str(), "so far only {answer}");
@@ -120,8 +139,11 @@ fn a_service_answers_by_name_from_either_node_and_sees_the_callers_own_address()
                 })
                 .await?;
             }
-            let pods = Api::<Pod>::default_namespaced(cluster.client.clone()).list(&ListParams::default().labels("app=echo")).await?;
-            let used: Vec<_> = pods.items.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+            let pods = Api::<Pod>::default_namespaced(cluster.client.clone())
+                .list(&ListParams::default().labels("app=echo"))
+                .await?;
+            let used: Vec<_> =
+                pods.items.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
             for node in &cluster.plan.nodes {
                 ensure!(used.iter().filter(|name| **name == node.name).count() == 2, "{name}: {used:?}");
             }
@@ -162,7 +184,11 @@ async fn port_forward(cluster: &Cluster) -> Result<()> {
     // Kept open to the end: kubectl says more, and must not die of a closed pipe.
     let mut said = BufReader::new(forward.stdout.take().context("kubectl has an output")?);
     said.read_line(&mut line).await?;
-    let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()).with_context(|| format!("no port in {line:?}"))?;
+    let port = line
+        .split("127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .with_context(|| format!("no port in {line:?}"))?;
     let mut stream = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await?;
     stream.write_all(b"GET / HTTP/1.0\r\nHost: echo\r\n\r\n").await?;
     let mut answer = String::new();
@@ -187,10 +213,21 @@ fn a_claim_binds_and_its_data_is_there_on_the_other_node() -> Result<()> {
         cluster
             .apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: default}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}}\n")
             .await?;
-        cluster.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=180s"]).await?;
-        for (name, number, script) in [("writer", 1, "echo kept > /data/file"), ("reader", 2, "cat /data/file")] {
+        cluster
+            .kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=180s"])
+            .await?;
+        for (name, number, script) in
+            [("writer", 1, "echo kept > /data/file"), ("reader", 2, "cat /data/file")]
+        {
             cluster.apply(&pod(name, number, script)).await?;
-            cluster.kubectl(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &format!("pod/{name}"), "--timeout=180s"]).await?;
+            cluster
+                .kubectl(&[
+                    "wait",
+                    "--for=jsonpath={.status.phase}=Succeeded",
+                    &format!("pod/{name}"),
+                    "--timeout=180s",
+                ])
+                .await?;
         }
         let read = cluster.kubectl(&["logs", "reader"]).await?;
         ensure!(read.trim() == "kept", "{read}");

@@ -1,12 +1,11 @@
 //! The kinds on a real API server: installed without a warning, explained, and strict about what they accept.
 
-use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use rig::plan::ClusterSpec;
 use rig::tools::workspace;
-use rig::topology::{Cluster, Topology};
+use rig::topology::{Cluster, Topology, built};
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -19,23 +18,20 @@ async fn cluster() -> Result<&'static Cluster> {
     let start = || async {
         let spec = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
         let topology = Topology::up("contract", vec![spec]).await?;
-        let printed = tokio::process::Command::new(ferro()?).arg("crds").output().await?;
+        let printed = tokio::process::Command::new(built("ferro")?).arg("crds").output().await?;
         ensure!(printed.status.success(), "ferro crds failed");
-        let applied = kubectl(topology.cluster("a")?, &["apply", "--server-side", "-f", "-"], &printed.stdout).await?;
+        let applied =
+            kubectl(topology.cluster("a")?, &["apply", "--server-side", "-f", "-"], &printed.stdout).await?;
         ensure!(applied.status.success() && applied.stderr.is_empty(), "{}", text(&applied));
         let lines = String::from_utf8_lossy(&applied.stdout).lines().count();
-        ensure!(lines == ferro_api::crds().len(), "{} definitions were applied", lines);
-        topology.cluster("a")?.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?;
+        ensure!(lines == ferro_api::crds().len(), "{lines} definitions were applied");
+        topology
+            .cluster("a")?
+            .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"])
+            .await?;
         Ok(topology)
     };
     TOPOLOGY.get_or_try_init(start).await?.cluster("a")
-}
-
-fn ferro() -> Result<PathBuf> {
-    let current = std::env::current_exe()?;
-    let built = current.ancestors().nth(2).context("tests lie in deps")?.join("ferro");
-    ensure!(built.exists(), "ferro is not built; run cargo build");
-    Ok(built)
 }
 
 async fn kubectl(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> Result<Output> {
@@ -51,7 +47,12 @@ fn text(output: &Output) -> String {
 }
 
 async fn create(cluster: &Cluster, manifest: &Value) -> Result<Output> {
-    kubectl(cluster, &["create", "--validate=strict", "--dry-run=server", "-f", "-"], manifest.to_string().as_bytes()).await
+    kubectl(
+        cluster,
+        &["create", "--validate=strict", "--dry-run=server", "-f", "-"],
+        manifest.to_string().as_bytes(),
+    )
+    .await
 }
 
 #[test]
@@ -66,13 +67,18 @@ fn all_kinds_are_listed_together_and_explained_to_the_last_field() -> Result<()>
         .await?;
         for definition in ferro_api::crds() {
             let (plural, group) = (&definition.spec.names.plural, &definition.spec.group);
-            let explained = cluster.kubectl(&["explain", "--recursive", &format!("{plural}.{group}")]).await?;
+            let explained =
+                cluster.kubectl(&["explain", "--recursive", &format!("{plural}.{group}")]).await?;
             ensure!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
             let path = format!("/openapi/v3/apis/{group}/v1alpha1");
             let published: Value = serde_json::from_str(&cluster.kubectl(&["get", "--raw", &path]).await?)?;
             let kind = definition.spec.names.kind.as_str();
-            let schemas = published["components"]["schemas"].as_object().context("the API server publishes schemas")?;
-            let (_, schema) = schemas.iter().find(|(name, _)| name.ends_with(&format!(".{kind}"))).context("and this kind's")?;
+            let schemas =
+                published["components"]["schemas"].as_object().context("the API server publishes schemas")?;
+            let (_, schema) = schemas
+                .iter()
+                .find(|(name, _)| name.ends_with(&format!(".{kind}")))
+                .context("and this kind's")?;
             for part in ["spec", "status"] {
                 let bare = undescribed(&schema["properties"][part], &format!("{kind}.{part}"));
                 ensure!(bare.is_empty(), "without description: {bare:?}");
@@ -92,7 +98,9 @@ fn undescribed(schema: &Value, path: &str) -> Vec<String> {
         }
         found.extend(undescribed(field, &path));
     }
-    for inner in [&schema["items"], &schema["additionalProperties"]].into_iter().filter(|inner| inner.is_object()) {
+    for inner in
+        [&schema["items"], &schema["additionalProperties"]].into_iter().filter(|inner| inner.is_object())
+    {
         found.extend(undescribed(inner, path));
     }
     found
@@ -110,12 +118,15 @@ fn every_manifest_of_the_seeds_is_accepted_with_strict_validation() -> Result<()
             }
             let manifest: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path)?)?;
             if let Some(namespace) = manifest["metadata"]["namespace"].as_str() {
-                let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+                let object =
+                    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
                 cluster.apply(&object.to_string()).await?;
             }
             eventually("the manifest is accepted", || async {
                 let file = path.display().to_string();
-                let output = kubectl(cluster, &["create", "--validate=strict", "--dry-run=server", "-f", &file], b"").await?;
+                let output =
+                    kubectl(cluster, &["create", "--validate=strict", "--dry-run=server", "-f", &file], b"")
+                        .await?;
                 // A pod needs its namespace's ServiceAccount, which the controller-manager makes in a moment.
                 ensure!(output.status.success() && output.stderr.is_empty(), "{file}: {}", text(&output));
                 Ok(())

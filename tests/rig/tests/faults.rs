@@ -34,7 +34,8 @@ async fn arriving(topology: &Topology, from: &str, to: &str, count: u32) -> Resu
 /// The kernel's count of datagrams to closed ports.
 async fn unwanted(topology: &Topology, name: &str) -> Result<u32> {
     let text = topology.cluster(name)?.on_node(1, &["cat", "/proc/net/snmp"]).await?;
-    let line = text.lines().filter(|line| line.starts_with("Udp:")).nth(1).context("the kernel counts datagrams")?;
+    let line =
+        text.lines().filter(|line| line.starts_with("Udp:")).nth(1).context("the kernel counts datagrams")?;
     Ok(line.split_whitespace().nth(2).context("and names those to closed ports")?.parse()?)
 }
 
@@ -45,7 +46,10 @@ fn a_cut_separates_two_and_leaves_the_third_alone() -> Result<()> {
         ensure!(reaches(&topology, "a", "b").await?, "before the cut");
         topology.cut("a", "b", Loss::CUT, false).await?;
         ensure!(!reaches(&topology, "a", "b").await? && !reaches(&topology, "b", "a").await?, "cut");
-        ensure!(reaches(&topology, "a", "c").await? && reaches(&topology, "c", "b").await?, "the third is undisturbed");
+        ensure!(
+            reaches(&topology, "a", "c").await? && reaches(&topology, "c", "b").await?,
+            "the third is undisturbed"
+        );
         topology.heal("b", "a").await?;
         ensure!(reaches(&topology, "a", "b").await?, "healed");
 
@@ -79,10 +83,16 @@ fn a_killed_api_server_stays_dead_and_a_restarted_one_knows_everything() -> Resu
         eventually("the cluster recovers", || async { Ok(namespaces.get("kept").await.map(drop)?) }).await?;
 
         topology.restart("a/etcd").await?;
-        eventually("the cluster recovers from a lost store", || async { Ok(namespaces.get("kept").await.map(drop)?) }).await?;
+        eventually("the cluster recovers from a lost store", || async {
+            Ok(namespaces.get("kept").await.map(drop)?)
+        })
+        .await?;
         // The controller-manager works again, too: it fills every namespace with a default ServiceAccount.
         let fresh = serde_json::from_value(json!({"metadata": {"name": "fresh"}}))?;
-        eventually("a new namespace", || async { Ok(namespaces.create(&PostParams::default(), &fresh).await.map(drop)?) }).await?;
+        eventually("a new namespace", || async {
+            Ok(namespaces.create(&PostParams::default(), &fresh).await.map(drop)?)
+        })
+        .await?;
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
             Api::namespaced(topology.cluster("a")?.client.clone(), "fresh");
         eventually("its ServiceAccount", || async { Ok(accounts.get("default").await.map(drop)?) }).await
@@ -97,7 +107,10 @@ fn an_unknown_cluster_node_or_process_is_named_together_with_what_there_is() -> 
             (topology.cut("a", "x", Loss::CUT, false).await, "no cluster x runs; running: a, b, c"),
             (topology.cut("a/2", "b", Loss::CUT, false).await, "cluster a has no node 2; it has a-1"),
             (topology.cut("a", "a", Loss::CUT, false).await, "both ends are the same"),
-            (topology.kill("a/kubelet").await, "cluster a has no process kubelet; it has etcd, kube-apiserver"),
+            (
+                topology.kill("a/kubelet").await,
+                "cluster a has no process kubelet; it has etcd, kube-apiserver",
+            ),
             (topology.restart("a").await, "say CLUSTER/COMPONENT"),
         ] {
             let text = error.err().context("must be refused")?.to_string();

@@ -10,7 +10,8 @@ use tokio::net::TcpStream;
 
 /// Fetches a page and prints its body; anything but success is an error.
 pub(crate) async fn print(url: &str, timeout: Duration) -> Result<()> {
-    let body = tokio::time::timeout(timeout, fetch(url)).await.with_context(|| format!("{url}: no answer"))??;
+    let body =
+        tokio::time::timeout(timeout, fetch(url)).await.with_context(|| format!("{url}: no answer"))??;
     print!("{body}");
     Ok(())
 }
@@ -21,7 +22,8 @@ async fn fetch(url: &str) -> Result<String> {
     let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
     let port: u16 = port.parse().with_context(|| format!("{port} is not a port"))?;
     let address = SocketAddr::new(resolve(host).await?, port);
-    let mut stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    let mut stream =
+        TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
     let request = format!("GET /{path} HTTP/1.0\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();

@@ -26,8 +26,11 @@ impl TlsListener {
     /// Listens with the certificate in that folder.
     pub(crate) async fn bind(listen: SocketAddr, folder: &Path) -> Result<Self> {
         let certificate = BufReader::new(open(&folder.join("tls.crt"))?);
-        let chain = CertificateDer::pem_reader_iter(certificate).collect::<Result<Vec<_>, _>>().context("tls.crt is no certificate")?;
-        let key = PrivateKeyDer::from_pem_reader(BufReader::new(open(&folder.join("tls.key"))?)).context("tls.key is no key")?;
+        let chain = CertificateDer::pem_reader_iter(certificate)
+            .collect::<Result<Vec<_>, _>>()
+            .context("tls.crt is no certificate")?;
+        let key = PrivateKeyDer::from_pem_reader(BufReader::new(open(&folder.join("tls.key"))?))
+            .context("tls.key is no key")?;
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
         let tcp = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         Ok(Self { tcp, acceptor: TlsAcceptor::from(Arc::new(config)) })

@@ -28,7 +28,7 @@ use crate::run::{run, run_with_input};
 use crate::tools::Programs;
 
 /// How long a step may take before the rig gives up on it; a shared machine can be very slow.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_mins(4);
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// A cluster that comes up, runs or goes away.
@@ -52,14 +52,23 @@ impl Cluster {
     pub(super) fn new(plan: ClusterPlan, instance: &Path, programs: &Programs) -> Self {
         let state = instance.join(&plan.name);
         let group = Path::new(instance.file_name().unwrap_or_default()).join(&plan.name);
-        Self { plan, state, group, programs: programs.clone(), inits: Mutex::default(), processes: Mutex::default() }
+        Self {
+            plan,
+            state,
+            group,
+            programs: programs.clone(),
+            inits: Mutex::default(),
+            processes: Mutex::default(),
+        }
     }
 
     /// Starts everything; says each step when it is done.
     pub(super) async fn bring_up(&self, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
         self.prepare()?;
         for node in &self.plan.nodes {
-            lan::attach(&self.plan, node).await.with_context(|| format!("cannot put node {} on the LAN", node.name))?;
+            lan::attach(&self.plan, node)
+                .await
+                .with_context(|| format!("cannot put node {} on the LAN", node.name))?;
             self.boot(node).await.with_context(|| format!("cannot start node {}", node.name))?;
         }
         self.start_all(components::control_plane(&self.layout()))?;
@@ -76,7 +85,9 @@ impl Cluster {
         }
         for node in &self.plan.nodes {
             self.register(&client, node).await?;
-            self.start_all(components::node(&self.layout(), node).into_iter().filter(|part| part.name != "containerd"))?;
+            self.start_all(
+                components::node(&self.layout(), node).into_iter().filter(|part| part.name != "containerd"),
+            )?;
         }
         self.apply_addons().await?;
         self.await_nodes(&client).await?;
@@ -136,8 +147,16 @@ impl Cluster {
                 .collect();
             match found.as_slice() {
                 [index] => processes.remove(*index),
-                [] => bail!("cluster {} has no process {name}; it has {}", self.plan.name, process_names(&processes)),
-                _ => bail!("cluster {} has several {component}; say {}/<node>/{component}", self.plan.name, self.plan.name),
+                [] => bail!(
+                    "cluster {} has no process {name}; it has {}",
+                    self.plan.name,
+                    process_names(&processes)
+                ),
+                _ => bail!(
+                    "cluster {} has several {component}; say {}/<node>/{component}",
+                    self.plan.name,
+                    self.plan.name
+                ),
             }
         };
         if restart {
@@ -167,7 +186,8 @@ impl Cluster {
 
     fn prepare(&self) -> Result<()> {
         for folder in ["log", "tmp", "etcd"] {
-            fs::create_dir_all(self.state.join(folder)).with_context(|| format!("cannot create {}", self.state.display()))?;
+            fs::create_dir_all(self.state.join(folder))
+                .with_context(|| format!("cannot create {}", self.state.display()))?;
         }
         Pki::of(&self.state).create(&self.plan)?;
         for node in &self.plan.nodes {
@@ -226,13 +246,19 @@ impl Cluster {
             return Ok(());
         }
         for node in &self.plan.nodes {
-            self.start_all(components::node(&self.layout(), node).into_iter().filter(|part| part.name == "containerd"))?;
+            self.start_all(
+                components::node(&self.layout(), node).into_iter().filter(|part| part.name == "containerd"),
+            )?;
         }
         self.load(&self.programs.images).await
     }
 
     async fn load_into(&self, node: &NodePlan, archives: &[PathBuf]) -> Result<()> {
-        let init = lock(&self.inits).get(usize::from(node.number - 1)).context("the node has no init")?.pid.to_string();
+        let init = lock(&self.inits)
+            .get(usize::from(node.number - 1))
+            .context("the node has no init")?
+            .pid
+            .to_string();
         let enter = ["--target", &init, "--mount", "--net", "--pid", "--", "ctr", "--namespace", "k8s.io"];
         await_true(&format!("containerd of {}", node.name), || async {
             Ok(run("nsenter", &[enter.as_slice(), &["version"]].concat()).await.is_ok())
@@ -253,10 +279,13 @@ impl Cluster {
     }
 
     async fn await_api(&self, client: &Client) -> Result<()> {
-        await_true(&format!("the API server of {} ({})", self.plan.name, self.log_hint("kube-apiserver")), || async {
-            let request = http::Request::get("/readyz").body(Vec::new())?;
-            Ok(client.request_text(request).await.is_ok_and(|text| text == "ok"))
-        })
+        await_true(
+            &format!("the API server of {} ({})", self.plan.name, self.log_hint("kube-apiserver")),
+            || async {
+                let request = http::Request::get("/readyz").body(Vec::new())?;
+                Ok(client.request_text(request).await.is_ok_and(|text| text == "ok"))
+            },
+        )
         .await
     }
 
@@ -277,9 +306,13 @@ impl Cluster {
     async fn apply_addons(&self) -> Result<()> {
         let kubeconfig = format!("--kubeconfig={}", Pki::of(&self.state).admin_kubeconfig().display());
         let kubectl = self.programs.path("kubectl").display().to_string();
-        run_with_input(&kubectl, &[&kubeconfig, "apply", "--server-side", "-f", "-"], &addons::manifests(&self.plan))
-            .await
-            .with_context(|| format!("cannot install DNS, metrics and storage in {}", self.plan.name))?;
+        run_with_input(
+            &kubectl,
+            &[&kubeconfig, "apply", "--server-side", "-f", "-"],
+            &addons::manifests(&self.plan),
+        )
+        .await
+        .with_context(|| format!("cannot install DNS, metrics and storage in {}", self.plan.name))?;
         Ok(())
     }
 
@@ -309,7 +342,8 @@ impl Cluster {
 /// A client for a kubeconfig file.
 pub async fn client_for(kubeconfig: &Path) -> Result<Client> {
     let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
+    let config =
+        kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 
@@ -319,7 +353,11 @@ fn is_ready(node: &Node) -> bool {
 }
 
 fn is_available(deployment: &Deployment) -> bool {
-    deployment.status.as_ref().and_then(|status| status.available_replicas).is_some_and(|replicas| replicas > 0)
+    deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.available_replicas)
+        .is_some_and(|replicas| replicas > 0)
 }
 
 async fn await_true<F: Future<Output = Result<bool>>>(what: &str, check: impl Fn() -> F) -> Result<()> {

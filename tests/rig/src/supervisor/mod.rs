@@ -18,8 +18,8 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Notify, mpsc};
 
-pub use self::cluster::client_for;
 use self::cluster::Cluster;
+pub use self::cluster::client_for;
 use crate::cgroups::Group;
 use crate::client::remove_empty_home;
 use crate::lan::{self, Faults};
@@ -53,11 +53,17 @@ struct State {
 /// Serves until nothing is left to do, then removes every trace of the rig.
 pub async fn serve(instance: &Path) -> Result<()> {
     let programs = Tools::cache()?.check()?;
-    mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), Some(c"mode=755")).context("cannot make a private /run")?;
+    mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), Some(c"mode=755"))
+        .context("cannot make a private /run")?;
     let lan = lan::create().await?;
     let listener = UnixListener::bind(socket(instance)).context("cannot listen for clients")?;
-    let supervisor =
-        Arc::new(Supervisor { instance: instance.into(), programs, lan, state: Mutex::default(), served: Notify::new() });
+    let supervisor = Arc::new(Supervisor {
+        instance: instance.into(),
+        programs,
+        lan,
+        state: Mutex::default(),
+        served: Notify::new(),
+    });
     supervisor.accept(&listener).await;
     supervisor.tear_down_all().await;
     lan::destroy(lan).await;
@@ -104,7 +110,10 @@ impl Supervisor {
             match serde_json::from_str(&line) {
                 Ok(Request::Lease) => self.hold_lease(reader, writer).await,
                 Ok(request) => self.answer(request, reader, writer).await,
-                Err(error) => send(&mut { writer }, &Reply::Failed(format!("cannot read the request: {error}"))).await,
+                Err(error) => {
+                    let mut writer = writer;
+                    send(&mut writer, &Reply::Failed(format!("cannot read the request: {error}"))).await;
+                }
             }
         }
         self.state.lock().await.clients -= 1;
@@ -120,7 +129,12 @@ impl Supervisor {
         }
     }
 
-    async fn answer(&self, request: Request, mut reader: BufReader<OwnedReadHalf>, mut writer: OwnedWriteHalf) {
+    async fn answer(
+        &self,
+        request: Request,
+        mut reader: BufReader<OwnedReadHalf>,
+        mut writer: OwnedWriteHalf,
+    ) {
         let (progress, mut steps) = mpsc::unbounded_channel();
         let work = self.perform(request, &progress, gone(&mut reader));
         tokio::pin!(work);
@@ -196,14 +210,22 @@ impl Supervisor {
         for spec in specs {
             let taken = |name: &str| reserved.iter().any(|cluster| cluster.plan.name == name);
             ensure!(!taken(&spec.name), "the name {} is given twice", spec.name);
-            ensure!(!state.clusters.contains_key(&spec.name), "a cluster {0} runs already; end it with: rig down {0}", spec.name);
-            let used: Vec<u8> = state.clusters.values().chain(&reserved).map(|cluster| cluster.plan.index).collect();
+            ensure!(
+                !state.clusters.contains_key(&spec.name),
+                "a cluster {0} runs already; end it with: rig down {0}",
+                spec.name
+            );
+            let used: Vec<u8> =
+                state.clusters.values().chain(&reserved).map(|cluster| cluster.plan.index).collect();
             let index = (1..=MAX_CLUSTERS).find(|index| !used.contains(index));
-            let index = index.with_context(|| format!("{MAX_CLUSTERS} clusters run already; end one with rig down"))?;
+            let index = index
+                .with_context(|| format!("{MAX_CLUSTERS} clusters run already; end one with rig down"))?;
             let plan = ClusterPlan::new(spec, index, self.lan)?;
             reserved.push(Arc::new(Cluster::new(plan, &self.instance, &self.programs)));
         }
-        state.clusters.extend(reserved.iter().map(|cluster| (cluster.plan.name.clone(), Arc::clone(cluster))));
+        state
+            .clusters
+            .extend(reserved.iter().map(|cluster| (cluster.plan.name.clone(), Arc::clone(cluster))));
         Ok(reserved)
     }
 
@@ -236,7 +258,12 @@ impl Supervisor {
         names.iter().map(|name| find(&state, name).cloned()).collect()
     }
 
-    async fn change_faults(&self, from: &str, to: &str, change: impl FnOnce(&mut Faults, &[String], &[String])) -> Result<()> {
+    async fn change_faults(
+        &self,
+        from: &str,
+        to: &str,
+        change: impl FnOnce(&mut Faults, &[String], &[String]),
+    ) -> Result<()> {
         let mut state = self.state.lock().await;
         let (from, to) = (ports(&state, from)?, ports(&state, to)?);
         ensure!(from != to, "both ends are the same");
@@ -245,7 +272,8 @@ impl Supervisor {
     }
 
     async fn control(&self, target: &str, restart: bool) -> Result<()> {
-        let (name, process) = target.split_once('/').with_context(|| format!("{target}: say CLUSTER/COMPONENT"))?;
+        let (name, process) =
+            target.split_once('/').with_context(|| format!("{target}: say CLUSTER/COMPONENT"))?;
         let cluster = find(&*self.state.lock().await, name)?.clone();
         cluster.control(process, restart).await
     }
@@ -254,7 +282,10 @@ impl Supervisor {
 fn find<'a>(state: &'a State, name: &str) -> Result<&'a Arc<Cluster>> {
     state.clusters.get(name).with_context(|| {
         let names: Vec<&str> = state.clusters.keys().map(String::as_str).collect();
-        format!("no cluster {name} runs; running: {}", if names.is_empty() { "none".into() } else { names.join(", ") })
+        format!(
+            "no cluster {name} runs; running: {}",
+            if names.is_empty() { "none".into() } else { names.join(", ") }
+        )
     })
 }
 

@@ -82,7 +82,13 @@ impl Process {
 }
 
 /// The life of a process: wait for its end; start it again when it is still, or again, wanted.
-async fn keep(component: Component, place: Place, first: Child, mut wanted: watch::Receiver<bool>, shared: Arc<Shared>) {
+async fn keep(
+    component: Component,
+    place: Place,
+    first: Child,
+    mut wanted: watch::Receiver<bool>,
+    shared: Arc<Shared>,
+) {
     let mut child = Some(first);
     loop {
         if let Some(mut running) = child.take() {

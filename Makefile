@@ -1,0 +1,51 @@
+# Everything a contributor types. Each target sets up what it needs and leaves nothing running.
+
+.PHONY: demo test soak lint bench image crds setup build clean
+.DEFAULT_GOAL := build
+RIG := target/debug/rig
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+
+## build: compile the workspace
+build: setup
+	cargo build --quiet --workspace
+
+## demo: two real clusters, the kinds installed, a tour
+demo: build
+	$(RIG) build
+	target/debug/demo
+
+## test: all tests, on real clusters too
+test: build
+	$(RIG) build
+	scripts/count cargo test --workspace --all-features
+	scripts/nothing-left
+
+## soak: the long forms of the tests
+soak: build
+	$(RIG) build
+	scripts/soak
+
+## lint: formatting, clippy, licences, advisories
+lint: setup
+	scripts/lint
+
+## bench: figures, each beside a goal
+bench: build
+	$(RIG) build
+	target/debug/bench
+	scripts/nothing-left
+
+## image: the OCI archive of ferro, one static binary
+image: build
+	$(RIG) image ferro --tag ferro:$(VERSION) --output target/image/ferro.tar
+
+## crds: bring the chart's copy of the kinds up to date
+crds: build
+	target/debug/ferro crds --directory deploy/chart/crds
+
+setup:
+	@scripts/setup
+
+## clean: remove what was built; programs cached for all clones stay
+clean:
+	cargo clean

@@ -1,0 +1,28 @@
+//! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use rig::plan::ClusterSpec;
+use rig::topology::Topology;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let bare = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
+    let (seconds, _) = start("bench-bare", vec![bare]).await?;
+    println!("rig.bare.start {seconds:.1} s (goal 8)");
+    let (seconds, memory) = start("bench-three", ["a", "b", "c"].map(ClusterSpec::named).into()).await?;
+    println!("rig.three.start {seconds:.1} s (goal 60)");
+    println!("rig.three.memory {memory} MiB (goal 3500)");
+    Ok(())
+}
+
+/// Starts a topology and tells how long that took and what memory its processes hold.
+async fn start(name: &str, specs: Vec<ClusterSpec>) -> Result<(f64, u64)> {
+    let begin = Instant::now();
+    let topology = Topology::up(name, specs).await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let processes = topology.status().await?.into_iter().flat_map(|cluster| cluster.processes);
+    let kib: u64 = processes.filter_map(|process| process.resident_kib).sum();
+    Ok((seconds, kib / 1024))
+}
