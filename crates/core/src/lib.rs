@@ -1,1 +1,13 @@
 //! Decisions as plain functions and state machines over values: no I/O, no clock, no client.
+
+pub mod auth;
+pub mod discovery;
+pub mod identity;
+pub mod keepalive;
+pub mod names;
+pub mod offer;
+pub mod peering;
+pub mod policy;
+pub mod replication;
+pub mod resources;
+pub mod virtual_node;

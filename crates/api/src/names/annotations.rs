@@ -5,6 +5,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// The identifier of the cluster that an object comes from; also a label.
 pub const ORIGIN_ID: Annotation = Annotation { key: super::labels::ORIGIN_ID.key() };
 
+/// On a copied object: which version of its original it shows, as the UID and the generation of that.
+pub const ORIGIN_VERSION: Annotation = Annotation { key: "liqo.io/origin-version" };
+/// On a ForeignCluster: its peerings end without waiting for the other cluster.
+pub const FORCE: Annotation = Annotation { key: "liqo.io/force" };
+/// On a ForeignCluster: it was joined once because the configuration said so, and is not joined so again.
+pub const AUTO_JOINED: Annotation = Annotation { key: "liqo.io/auto-joined" };
+/// On a virtual node: the keys of its labels that the peer claims for itself.
+pub const CLAIMED_LABELS: Annotation = Annotation { key: "liqo.io/claimed-labels" };
+/// On a virtual node: the keys of its labels that were set on the ForeignCluster.
+pub const SET_LABELS: Annotation = Annotation { key: "liqo.io/set-labels" };
+
 /// An annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {

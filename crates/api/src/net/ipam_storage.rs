@@ -106,7 +106,7 @@ pub struct Subnets {
 #[serde(rename_all = "camelCase")]
 pub struct EndpointMapping {
     /// The address in this cluster's external network, as this cluster names it.
-    #[schemars(transform = schema::at_most(45))]
+    #[schemars(transform = schema::ip_in_bulk)]
     pub ip: String,
 
     /// The peers, by their cluster identifiers, to which the endpoint is reflected.

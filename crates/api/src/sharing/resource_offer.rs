@@ -73,6 +73,11 @@ pub struct ResourceOfferSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renew_time: Option<MicroTime>,
 
+    /// How often the provider confirms the offer, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub renew_period_seconds: Option<u32>,
+
     /// When the provider took the offer back. Pods that use it are moved elsewhere, then it is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withdrawal_timestamp: Option<Time>,
