@@ -1,0 +1,149 @@
+//! TLS with a certificate that may change while serving, for clients of whom nothing is known.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use ferro_runtime::health::Pending;
+use ferro_runtime::watch::Watched;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::api::core::v1::Secret;
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
+use tracing::{debug, info, warn};
+
+/// Connections at once; more wait in the kernel.
+const MOST: usize = 256;
+/// How long a client may take to say hello, and then to ask.
+const HELLO: Duration = Duration::from_secs(5);
+/// How long a connection may last in all.
+const VISIT: Duration = Duration::from_mins(1);
+
+/// Serves the router with the certificate of the Secret, as it is at the beginning of each connection.
+pub(super) async fn serve(
+    listen: SocketAddr,
+    mut certificate: Watched<Secret>,
+    router: Router,
+    pending: Pending,
+) -> Result<()> {
+    let listener = TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on {listen}; is the port taken?"))?;
+    certificate.ready().await?;
+    let (changed, acceptor) = watch::channel(None);
+    let follow = follow(&mut certificate, &changed, pending);
+    let accept = accept(&listener, acceptor, router);
+    tokio::select! {
+        result = follow => result,
+        result = accept => result,
+    }
+}
+
+/// Keeps the acceptor as the Secret says; a Secret that cannot be used changes nothing.
+async fn follow(
+    certificate: &mut Watched<Secret>,
+    acceptor: &watch::Sender<Option<TlsAcceptor>>,
+    pending: Pending,
+) -> Result<()> {
+    let mut pending = Some(pending);
+    loop {
+        match certificate.all().first().map(|secret| configure(secret)) {
+            Some(Ok(config)) => {
+                acceptor.send_replace(Some(TlsAcceptor::from(Arc::new(config))));
+                drop(pending.take());
+                info!("serving with the certificate of the Secret");
+            }
+            Some(Err(error)) => {
+                warn!(error = format!("{error:#}"), "the certificate cannot be used; the last one stays");
+            }
+            None => info!("waiting for a certificate"),
+        }
+        certificate.changed().await?;
+    }
+}
+
+fn configure(secret: &Secret) -> Result<ServerConfig> {
+    let part = |key: &str| {
+        let value = secret.data.as_ref().and_then(|data| data.get(key));
+        value.map(|value| value.0.as_slice()).with_context(|| format!("the Secret has no {key}"))
+    };
+    let chain = CertificateDer::pem_slice_iter(part("tls.crt")?)
+        .collect::<Result<Vec<_>, _>>()
+        .context("tls.crt is no certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(part("tls.key")?).context("tls.key is no private key")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    versions
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .context("the certificate and its key do not fit")
+}
+
+async fn accept(
+    listener: &TcpListener,
+    acceptor: watch::Receiver<Option<TlsAcceptor>>,
+    router: Router,
+) -> Result<()> {
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await?;
+        match listener.accept().await {
+            Ok((stream, caller)) => {
+                let acceptor = acceptor.borrow().clone();
+                if let Some(acceptor) = acceptor {
+                    tokio::spawn(attend(acceptor, stream, caller, router.clone(), place));
+                }
+            }
+            Err(error) => {
+                // Too many open files, as a rule: others must end first.
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// One visit; what goes wrong in it is the visitor's affair.
+async fn attend(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    caller: SocketAddr,
+    router: Router,
+    place: OwnedSemaphorePermit,
+) {
+    let visit = async {
+        let stream = tokio::time::timeout(HELLO, acceptor.accept(stream)).await.context("no hello")??;
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let mut router = router.clone();
+            async move {
+                Ok::<_, Infallible>(
+                    router.call(request.map(Body::new)).await.unwrap_or_else(|never| match never {}),
+                )
+            }
+        });
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HELLO)
+            .max_buf_size(16 * 1024)
+            .serve_connection(TokioIo::new(stream), service)
+            .await?;
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(VISIT, visit).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%caller, error = format!("{error:#}"), "a visit failed"),
+        Err(_) => debug!(%caller, "a visit took too long"),
+    }
+    drop(place);
+}

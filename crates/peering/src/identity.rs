@@ -1,0 +1,233 @@
+//! The identity of this cluster in its own API: made once, kept in a Secret, shown to the other roles in a ConfigMap.
+//!
+//! Flow: the controller makes what is missing, endorses the auth service's TLS key, publishes both, and does so again
+//! when the configuration changes or the endorsement ages. Guarantees: a key that exists is never replaced, whoever
+//! runs this and however often; nothing is written that is already so. Only the controller reads the private key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferro_api::config::ClusterConfig;
+use ferro_core::auth::{Endorsement, HttpsUrl, Pin};
+use ferro_core::identity::{SigningIdentity, new_private_key};
+use ferro_core::names::ClusterName;
+use ferro_runtime::watch::Watched;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use ring::rand::SystemRandom;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serde_json::json;
+use tracing::info;
+
+/// The Secret with the private key, and the ConfigMap with what others may know.
+pub const NAME: &str = "ferro-identity";
+/// The Secret with the certificate of the auth service.
+pub const SERVING: &str = "ferro-auth-serving";
+/// The key of the ConfigMap that holds the endorsement.
+pub const ENDORSEMENT: &str = "endorsement.json";
+
+const KEY: &str = "identity.p8";
+const MANAGER: &str = "ferro-controller";
+/// An endorsement is valid this long, and renewed at half of it.
+const VALIDITY: Duration = Duration::from_hours(24);
+
+/// Keeps the identity and its endorsement as they should be, for ever.
+pub async fn keep(client: Client, namespace: String, mut config: Watched<ClusterConfig>) -> Result<()> {
+    config.ready().await?;
+    let keeper = Keeper { client, namespace };
+    loop {
+        keeper.reconcile(config.all().first().map(AsRef::as_ref)).await?;
+        tokio::select! {
+            changed = config.changed() => changed?,
+            () = tokio::time::sleep(VALIDITY / 4) => {}
+        }
+    }
+}
+
+struct Keeper {
+    client: Client,
+    namespace: String,
+}
+
+impl Keeper {
+    async fn reconcile(&self, config: Option<&ClusterConfig>) -> Result<()> {
+        let key = self.ensure_key().await?;
+        let wanted = config.and_then(|config| config.spec.discovery().name.clone());
+        let signer = signer(&key, wanted.as_deref())?;
+        let serving =
+            Pin::of_certificate(&self.ensure_serving().await?).context("the auth service's certificate")?;
+        let api_server = self.api_server_url(config).await?;
+        self.publish(&signer, &serving, api_server).await?;
+        if let Some(config) = config {
+            self.show(config, &signer).await?;
+        }
+        Ok(())
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The private key; made if there is none.
+    async fn ensure_key(&self) -> Result<Vec<u8>> {
+        let secret = self.ensure_secret(NAME, "Opaque", || {
+            let key = new_private_key(&SystemRandom::new())?;
+            info!("made the identity of this cluster");
+            Ok(BTreeMap::from([(KEY.to_owned(), ByteString(key.as_ref().to_vec()))]))
+        });
+        part(&secret.await?, KEY)
+    }
+
+    /// The certificate of the auth service in DER; a self-signed one is made if there is none.
+    async fn ensure_serving(&self) -> Result<Vec<u8>> {
+        let secret = self.ensure_secret(SERVING, "kubernetes.io/tls", || {
+            let made = rcgen::generate_simple_self_signed(vec!["ferro-auth".to_owned()])?;
+            let key = made.signing_key.serialize_pem();
+            Ok(BTreeMap::from([
+                ("tls.crt".to_owned(), ByteString(made.cert.pem().into_bytes())),
+                ("tls.key".to_owned(), ByteString(key.into_bytes())),
+            ]))
+        });
+        let pem = part(&secret.await?, "tls.crt")?;
+        Ok(CertificateDer::from_pem_slice(&pem)
+            .with_context(|| format!("the Secret {SERVING} holds no certificate"))?
+            .to_vec())
+    }
+
+    /// A Secret as it is, or as it is made now; of two who make it at once, one wins and both get that.
+    async fn ensure_secret(
+        &self,
+        name: &str,
+        kind: &str,
+        make: impl FnOnce() -> Result<BTreeMap<String, ByteString>> + Send,
+    ) -> Result<Secret> {
+        let cannot = || format!("cannot use the Secret {}/{name}", self.namespace);
+        if let Some(secret) = self.secrets().get_opt(name).await.with_context(cannot)? {
+            return Ok(secret);
+        }
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+            type_: Some(kind.into()),
+            data: Some(make()?),
+            ..Secret::default()
+        };
+        match self.secrets().create(&PostParams::default(), &secret).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.secrets().get(name).await.with_context(cannot)
+            }
+            created => created.with_context(cannot),
+        }
+    }
+
+    /// Where peers reach this cluster's API server: as configured, or where it says itself.
+    async fn api_server_url(&self, config: Option<&ClusterConfig>) -> Result<Option<HttpsUrl>> {
+        let configured = config.and_then(|config| config.spec.api_server_config.as_ref()?.url.clone());
+        let url = if configured.is_some() {
+            configured
+        } else {
+            let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
+            let of_kubernetes = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+            let slices =
+                slices.list(&of_kubernetes).await.context("cannot find this cluster's API server")?;
+            slices.items.iter().find_map(endpoint)
+        };
+        url.map(|url| {
+            url.parse().with_context(|| format!("{url} cannot be an API server; set apiServerConfig.url"))
+        })
+        .transpose()
+    }
+
+    /// Shows what others may know, unless it is shown already and will be valid for long enough.
+    async fn publish(
+        &self,
+        signer: &SigningIdentity,
+        serving: &Pin,
+        api_server: Option<HttpsUrl>,
+    ) -> Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let now = Timestamp::now();
+        let shown = maps.get_opt(NAME).await.with_context(|| format!("cannot read the ConfigMap {NAME}"))?;
+        if shown.is_some_and(|shown| is_current(&shown, signer, serving, api_server.as_ref(), now)) {
+            return Ok(());
+        }
+        let endorsement = Endorsement::sign(signer, serving, api_server, now + VALIDITY);
+        let identity = signer.identity();
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME},
+            "data": {
+                "clusterID": identity.id(), "clusterName": identity.name(), "pin": serving.to_string(),
+                ENDORSEMENT: serde_json::to_string(&endorsement)?,
+            },
+        });
+        maps.patch(NAME, &PatchParams::apply(MANAGER).force(), &Patch::Apply(map))
+            .await
+            .with_context(|| format!("cannot write the ConfigMap {NAME}"))?;
+        info!(cluster = %identity.id(), "endorsed the auth service");
+        Ok(())
+    }
+
+    /// Writes the cluster's identifier where a person looks for it.
+    async fn show(&self, config: &ClusterConfig, signer: &SigningIdentity) -> Result<()> {
+        let id = signer.identity().id().to_string();
+        if config.status.as_ref().and_then(|status| status.cluster_id.as_deref()) == Some(&id) {
+            return Ok(());
+        }
+        let patch = json!({"status": {"clusterID": id, "observedGeneration": config.metadata.generation}});
+        Api::<ClusterConfig>::all(self.client.clone())
+            .patch_status(&config.name_any(), &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context("cannot write the status of the ClusterConfig")?;
+        Ok(())
+    }
+}
+
+/// The identity under the configured name, or under one made from its own number.
+fn signer(key: &[u8], wanted: Option<&str>) -> Result<SigningIdentity> {
+    let nameless = SigningIdentity::from_pkcs8("cluster".parse()?, key)?;
+    let name = match wanted {
+        Some(name) => name
+            .parse()
+            .with_context(|| format!("{name} cannot name a cluster; change discoveryConfig.name"))?,
+        None => ClusterName::of(&nameless.identity().id()),
+    };
+    Ok(SigningIdentity::from_pkcs8(name, key)?)
+}
+
+fn is_current(
+    shown: &ConfigMap,
+    signer: &SigningIdentity,
+    serving: &Pin,
+    api_server: Option<&HttpsUrl>,
+    now: Timestamp,
+) -> bool {
+    let text = shown.data.iter().flatten().find(|(key, _)| *key == ENDORSEMENT).map(|(_, text)| text);
+    let Some(Ok(endorsement)) = text.map(|text| Endorsement::parse(text.as_bytes())) else { return false };
+    let proved = endorsement.verify(serving, Some(&signer.identity().id()), now);
+    proved.is_ok_and(|identity| identity == *signer.identity())
+        && endorsement.api_server_url() == api_server
+        && endorsement.expires_at() > now + VALIDITY / 2
+}
+
+fn part(secret: &Secret, key: &str) -> Result<Vec<u8>> {
+    let value = secret.data.iter().flatten().find(|(name, _)| *name == key).map(|(_, value)| value.0.clone());
+    value.with_context(|| {
+        format!("the Secret {} has no {key}; remove it, and it is made anew", secret.name_any())
+    })
+}
+
+fn endpoint(slice: &EndpointSlice) -> Option<String> {
+    let address = slice.endpoints.iter().find_map(|endpoint| endpoint.addresses.first())?;
+    let port = slice.ports.iter().flatten().find_map(|port| port.port)?;
+    Some(if address.contains(':') {
+        format!("https://[{address}]:{port}")
+    } else {
+        format!("https://{address}:{port}")
+    })
+}

@@ -1,0 +1,8 @@
+//! How two clusters find each other, prove who they are, and agree on what to share.
+//!
+//! Controllers here are thin: they take snapshots from shared watches, let `ferro-core` decide, and perform the writes.
+
+pub mod auth;
+pub mod identity;
+pub mod lan;
+pub mod replicator;

@@ -1,0 +1,185 @@
+//! The replicator: keeps copies of our objects in a peer's namespace, and brings their status home.
+//!
+//! One task for each peer and kind, so that a slow, dead or hostile peer delays only itself. `ferro_core::replication`
+//! decides; a plan is performed write by write until one fails, and made anew from what is then.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferro_api::config::ReplicatedResource;
+use ferro_api::names::finalizers;
+use ferro_core::replication::{Link, Rule, Write, plan};
+use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::watch::Watched;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+/// Who writes the copies and their status.
+const MANAGER: &str = "ferro-replicator";
+/// Pause after a write that failed; the next plan may be another one.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The two ends of a replication.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// The identifier of this cluster.
+    pub us: String,
+    /// The identifier of the peer.
+    pub peer: String,
+    /// The namespace that this cluster keeps for the peer.
+    pub local_namespace: String,
+    /// The namespace that the peer keeps for this cluster.
+    pub remote_namespace: String,
+}
+
+/// One kind on its way to one peer.
+struct Replicator {
+    ends: Ends,
+    rule: Rule,
+    local: Api<DynamicObject>,
+    remote: Api<DynamicObject>,
+}
+
+/// Starts replication to a peer of all kinds that the rules name; it ends with the tasks.
+pub fn start(tasks: &Tasks, ends: &Ends, local: &Client, remote: &Client, rules: Vec<Rule>) {
+    for rule in rules {
+        let kind = api_resource(&rule.resource);
+        let replicator = Replicator {
+            ends: ends.clone(),
+            local: Api::namespaced_with(local.clone(), &ends.local_namespace, &kind),
+            remote: Api::namespaced_with(remote.clone(), &ends.remote_namespace, &kind),
+            rule,
+        };
+        tasks.spawn("replicator", replicator.run(tasks.clone(), kind));
+    }
+}
+
+impl Replicator {
+    async fn run(self, tasks: Tasks, kind: ApiResource) -> Result<()> {
+        let watch = |name, api: &Api<DynamicObject>| {
+            Watched::start_kind(&tasks, name, api.clone(), watcher::Config::default(), kind.clone())
+        };
+        let mut originals = watch("originals", &self.local);
+        let mut copies = watch("copies", &self.remote);
+        loop {
+            // Both lists must be complete: an object missing from one of them counts as gone.
+            originals.ready().await?;
+            copies.ready().await?;
+            let again = self.reconcile(&originals.all(), &copies.all()).await;
+            tokio::select! {
+                changed = originals.changed() => changed?,
+                changed = copies.changed() => changed?,
+                () = tokio::time::sleep(RETRY), if again => {}
+            }
+        }
+    }
+
+    /// Plans and performs; says whether to try again without waiting for a change.
+    async fn reconcile(
+        &self,
+        originals: &[std::sync::Arc<DynamicObject>],
+        copies: &[std::sync::Arc<DynamicObject>],
+    ) -> bool {
+        let link = Link { us: &self.ends.us, peer: &self.ends.peer, namespace: &self.ends.remote_namespace };
+        let originals: Vec<DynamicObject> = originals.iter().map(|object| (**object).clone()).collect();
+        let copies: Vec<DynamicObject> = copies.iter().map(|object| (**object).clone()).collect();
+        let plan = plan(&link, &self.rule, &originals, &copies);
+        for problem in &plan.problems {
+            warn!(peer = self.ends.peer, kind = self.rule.resource.resource, %problem, "an object is not replicated");
+        }
+        for write in plan.writes {
+            debug!(peer = self.ends.peer, kind = self.rule.resource.resource, ?write, "replicating");
+            if let Err(error) = self.perform(write, &originals).await {
+                warn!(
+                    peer = self.ends.peer,
+                    kind = self.rule.resource.resource,
+                    error = format!("{error:#}"),
+                    "will be tried again"
+                );
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The one place that writes.
+    async fn perform(&self, write: Write, originals: &[DynamicObject]) -> Result<()> {
+        let how = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        match write {
+            Write::Hold(name) => self.change_finalizers(&name, originals, true).await,
+            Write::Release(name) => self.change_finalizers(&name, originals, false).await,
+            Write::CreateRemote(copy) => {
+                let how = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+                let created = self.remote.create(&how, &copy).await;
+                created.map(drop).with_context(|| format!("cannot create the copy of {}", copy.name_any()))
+            }
+            Write::PatchRemote(name, patch) => {
+                let patched = self.remote.patch(&name, &how, &Patch::Merge(patch)).await;
+                patched.map(drop).with_context(|| format!("cannot change the copy of {name}"))
+            }
+            Write::DeleteRemote(name, uid) => {
+                let preconditions = Some(Preconditions { uid, resource_version: None });
+                let how = DeleteParams { preconditions, ..DeleteParams::default() };
+                unless_gone(self.remote.delete(&name, &how).await.map(drop))
+                    .with_context(|| format!("cannot delete the copy of {name}"))
+            }
+            Write::PatchLocalStatus(name, patch) => {
+                let patched = self.local.patch_status(&name, &how, &Patch::Merge(patch)).await;
+                unless_gone(patched.map(drop))
+                    .with_context(|| format!("cannot take over the status of {name}"))
+            }
+        }
+    }
+
+    /// Finalizers are one list that several write: the version makes sure that nobody's is lost.
+    async fn change_finalizers(&self, name: &str, originals: &[DynamicObject], hold: bool) -> Result<()> {
+        let Some(original) = originals.iter().find(|object| object.name_any() == name) else { return Ok(()) };
+        let patch = finalizer_patch(&original.metadata, hold);
+        let patched = self.local.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        unless_gone(patched.map(drop)).with_context(|| format!("cannot change the finalizers of {name}"))
+    }
+}
+
+fn finalizer_patch(meta: &ObjectMeta, hold: bool) -> Value {
+    let others = meta.finalizers.iter().flatten().filter(|finalizer| *finalizer != finalizers::REPLICATION);
+    let finalizers: Vec<&str> =
+        others.map(String::as_str).chain(hold.then_some(finalizers::REPLICATION)).collect();
+    json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}})
+}
+
+/// What is gone needs no more change.
+fn unless_gone(result: kube::Result<()>) -> kube::Result<()> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other,
+    }
+}
+
+/// A kind by its plural; its other name is not needed to reach it.
+fn api_resource(resource: &ReplicatedResource) -> ApiResource {
+    let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.resource);
+    ApiResource::from_gvk_with_plural(&kind, &resource.resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holding_and_releasing_keep_the_finalizers_of_others() {
+        let mut meta = ObjectMeta { finalizers: Some(vec!["other".into()]), ..ObjectMeta::default() };
+        let held = finalizer_patch(&meta, true);
+        assert_eq!(held["metadata"]["finalizers"], json!(["other", finalizers::REPLICATION]));
+        meta.finalizers = Some(vec!["other".into(), finalizers::REPLICATION.into()]);
+        assert_eq!(
+            finalizer_patch(&meta, true)["metadata"]["finalizers"],
+            json!(["other", finalizers::REPLICATION])
+        );
+        assert_eq!(finalizer_patch(&meta, false)["metadata"]["finalizers"], json!(["other"]));
+    }
+}
