@@ -1,27 +1,29 @@
 # Everything a contributor types. Each target sets up what it needs and leaves nothing running.
 
-.PHONY: demo test soak lint bench image crds setup build clean
+.PHONY: demo test soak lint bench image crds setup root build clean
+export KEEP
 .DEFAULT_GOAL := build
 RIG := target/debug/rig
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
 ## build: compile the workspace
 build: setup
-	cargo build --quiet --workspace
+	cargo build --quiet --workspace --all-features
 
 ## demo: two real clusters, the kinds installed, a tour
-demo: build
+demo: root build
 	$(RIG) build
 	target/debug/demo
+	$(if $(KEEP),,scripts/nothing-left)
 
 ## test: all tests, on real clusters too
-test: build
+test: root build
 	$(RIG) build
-	scripts/count cargo test --workspace --all-features
+	scripts/count cargo test --workspace --all-features --no-fail-fast
 	scripts/nothing-left
 
 ## soak: the long forms of the tests
-soak: build
+soak: root build
 	$(RIG) build
 	scripts/soak
 
@@ -30,7 +32,7 @@ lint: setup
 	scripts/lint
 
 ## bench: figures, each beside a goal
-bench: build
+bench: root build
 	$(RIG) build
 	target/debug/bench
 	scripts/nothing-left
@@ -45,6 +47,9 @@ crds: build
 
 setup:
 	@scripts/setup
+
+root:
+	@scripts/setup run
 
 ## clean: remove what was built; programs cached for all clones stay
 clean:

@@ -10,10 +10,11 @@ use ipnet::Ipv4Net;
 use rig::client::Rig;
 use rig::images::Image;
 use rig::lan::Loss;
+use rig::node::{self, Start};
 use rig::plan::{ClusterSpec, Cni};
 use rig::protocol::{ClusterStatus, Request};
 use rig::tools::{Tools, build_static, static_binary};
-use rig::{node, supervisor, topology};
+use rig::{supervisor, topology};
 
 /// Real Kubernetes clusters on one machine.
 #[derive(Parser)]
@@ -117,9 +118,11 @@ enum Command {
     #[command(hide = true)]
     Supervise { instance: PathBuf },
     #[command(hide = true)]
-    NodeInit { group: String, name: String, folder: PathBuf },
+    NodeInit(Start),
     #[command(hide = true)]
-    NodeMain { name: String, folder: PathBuf },
+    NodeNamespaces(Start),
+    #[command(hide = true)]
+    NodeMain(Start),
     #[command(hide = true)]
     Enter {
         group: String,
@@ -195,8 +198,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Shell { place, command } => shell(&rig, &place, command),
         Command::Image { package, tag, output } => image(&package, &tag, &output),
         Command::Supervise { instance } => runtime()?.block_on(supervisor::serve(&instance)),
-        Command::NodeInit { group, name, folder } => node::become_init(&group, &name, &folder),
-        Command::NodeMain { name, folder } => node::serve_as_init(&name, &folder),
+        Command::NodeInit(start) => start.join_group(),
+        Command::NodeNamespaces(start) => start.make_namespaces(),
+        Command::NodeMain(start) => start.serve_as_init(),
         Command::Enter { group, init, argv } => node::enter(&group, init, &argv),
     }
 }
@@ -243,16 +247,12 @@ fn status(rig: &Rig, json: bool) -> Result<()> {
             );
         }
     }
-    println!("{} in all", total(&clusters));
+    println!("{} in all, with pods and helpers", total(&clusters));
     Ok(())
 }
 
 fn total(clusters: &[ClusterStatus]) -> String {
-    let kib: u64 = clusters
-        .iter()
-        .flat_map(|cluster| &cluster.processes)
-        .filter_map(|process| process.resident_kib)
-        .sum();
+    let kib: u64 = clusters.iter().map(|cluster| cluster.resident_kib).sum();
     format!("{} MiB", kib / 1024)
 }
 

@@ -55,7 +55,7 @@ pub fn node(layout: &Layout<'_>, node: &NodePlan) -> Vec<Component> {
 
 impl Layout<'_> {
     fn component(&self, name: &'static str, node: u8, arguments: Vec<String>) -> Component {
-        let program = self.programs.path(name).display().to_string();
+        let program = self.programs.path_on_node(name).display().to_string();
         Component { name, node, argv: std::iter::once(program).chain(arguments).collect() }
     }
 

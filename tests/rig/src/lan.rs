@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{ClusterPlan, Lan, NodePlan};
@@ -66,10 +66,13 @@ impl Faults {
     fn ruleset(&self) -> String {
         let mut text = String::from("table bridge rig {}\ndelete table bridge rig\ntable bridge rig {\n");
         text.push_str("  chain forward {\n    type filter hook forward priority filter; policy accept;\n");
-        for ((from, to), Loss(percent)) in &self.0 {
+        for ((from, to), loss) in &self.0 {
+            let whole = *loss == Loss::CUT && self.0.get(&(to.clone(), from.clone())) == Some(&Loss::CUT);
+            // Unless both ways are cut, addresses must still be found, or one lost way would soon be two.
+            let what = if whole { "" } else { " ether type != arp" };
             let chance =
-                if *percent == 100 { String::new() } else { format!(" numgen random mod 100 < {percent}") };
-            let _ = writeln!(text, "    iifname \"{from}\" oifname \"{to}\"{chance} drop");
+                if loss.0 == 100 { String::new() } else { format!(" numgen random mod 100 < {}", loss.0) };
+            let _ = writeln!(text, "    iifname \"{from}\" oifname \"{to}\"{what}{chance} drop");
         }
         text.push_str("  }\n}\n");
         text
@@ -106,33 +109,36 @@ pub async fn create() -> Result<Lan> {
         .await
         .context("cannot make the LAN; does this kernel have bridges?")?;
     // The wire is a switch: frames on it are no business of the machine's IP filters.
-    in_lan(&["sh", "-c", "echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-iptables /proc/sys/net/bridge/bridge-nf-call-ip6tables"])
-        .await?;
+    let _ = run("modprobe", &["br_netfilter"]).await;
+    in_lan(&[
+        "sh",
+        "-c",
+        "cd /proc/sys/net/bridge && echo 0 > bridge-nf-call-iptables && echo 0 > bridge-nf-call-ip6tables",
+    ])
+    .await
+    .context("does this kernel have br_netfilter?")?;
     Faults::default().apply().await.context("does this kernel have nftables for bridges?")?;
     Ok(lan)
 }
 
 /// Takes an index by making the interface that carries it: making it is atomic, so two rigs never share one.
 async fn claim() -> Result<Lan> {
-    let mut last = None;
     for index in 0..=u8::MAX {
         let lan = Lan { index };
         let link = lan.host_link();
-        let made =
-            run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "host", "netns", NAME]).await;
-        match made {
+        match run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "host", "netns", NAME]).await
+        {
             Ok(_) => {
                 let address = format!("{}/{}", lan.host(), lan.network().prefix_len());
                 run("ip", &["addr", "add", &address, "dev", &link]).await?;
                 run("ip", &["link", "set", &link, "up"]).await?;
                 return Ok(lan);
             }
-            Err(error) if error.to_string().contains("File exists") => last = Some(error),
+            Err(error) if error.to_string().contains("File exists") => {}
             Err(error) => return Err(error).context("cannot make a veth pair; does this kernel have veth?"),
         }
     }
-    Err(last.unwrap_or_else(|| anyhow::anyhow!("no rig may run")))
-        .context("256 rigs run on this machine already; end one with rig down")
+    bail!("256 rigs run on this machine already; end one with rig down")
 }
 
 /// Hangs a node on the wire: namespace, address, routes to the pods of the other nodes, forwarding, masquerade.
@@ -219,7 +225,8 @@ mod tests {
         faults.add(&ports(&["a-1"]), &ports(&["b-1"]), Loss::CUT, true);
         let rules = faults.ruleset();
         assert!(
-            rules.contains("iifname \"a-1\" oifname \"b-1\" drop") && !rules.contains("iifname \"b-1\""),
+            rules.contains("iifname \"a-1\" oifname \"b-1\" ether type != arp drop")
+                && !rules.contains("iifname \"b-1\""),
             "{rules}"
         );
     }

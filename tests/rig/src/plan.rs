@@ -68,6 +68,9 @@ impl ClusterSpec {
     }
 }
 
+/// The range set aside for benchmarks (RFC 2544), which is routed nowhere: all wires are slices of it.
+const WIRES: Ipv4Net = net([198, 18, 0, 0], 15);
+
 /// The wire that all clusters of one rig share, outside every range that a cluster would use for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lan {
@@ -76,7 +79,7 @@ pub struct Lan {
 }
 
 impl Lan {
-    /// The whole wire: a slice of the range set aside for benchmarks (RFC 2544), which is routed nowhere.
+    /// The whole wire.
     pub fn network(self) -> Ipv4Net {
         net([198, 18, self.index, 0], 24)
     }
@@ -99,6 +102,19 @@ impl Lan {
     fn node(self, cluster: u8, node: u8) -> Ipv4Addr {
         Ipv4Addr::new(198, 18, self.index, cluster * 16 + node)
     }
+}
+
+/// Refuses what no rig could start, before anything is made; a running rig knows further reasons.
+pub fn check(specs: &[ClusterSpec]) -> Result<()> {
+    for (index, spec) in specs.iter().enumerate() {
+        ensure!(
+            specs[..index].iter().all(|other| other.name != spec.name),
+            "the name {} is given twice",
+            spec.name
+        );
+        ClusterPlan::new(spec, 1, Lan { index: 0 })?;
+    }
+    Ok(())
 }
 
 /// A node before it exists.
@@ -152,7 +168,7 @@ impl ClusterPlan {
         );
         let pod_cidr = spec.pod_cidr.unwrap_or_else(|| net([10, 100 + index, 0, 0], 16));
         let service_cidr = spec.service_cidr.unwrap_or_else(|| net([10, 116 + index, 0, 0], 16));
-        check_networks(&spec.name, pod_cidr, service_cidr, lan)?;
+        check_networks(&spec.name, pod_cidr, service_cidr)?;
         let mut slices = pod_cidr.subnets(NODE_PREFIX).with_context(|| {
             format!("cluster {}: pod CIDR {pod_cidr} is smaller than one node's /{NODE_PREFIX}", spec.name)
         })?;
@@ -231,7 +247,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_networks(name: &str, pods: Ipv4Net, services: Ipv4Net, lan: Lan) -> Result<()> {
+fn check_networks(name: &str, pods: Ipv4Net, services: Ipv4Net) -> Result<()> {
     for (what, network) in [("pod", pods), ("service", services)] {
         if network.trunc() != network {
             bail!(
@@ -240,9 +256,15 @@ fn check_networks(name: &str, pods: Ipv4Net, services: Ipv4Net, lan: Lan) -> Res
             );
         }
         ensure!(
-            !overlap(network, lan.network()),
-            "cluster {name}: {what} CIDR {network} overlaps the rig's LAN {}",
-            lan.network()
+            !overlap(network, WIRES),
+            "cluster {name}: {what} CIDR {network} overlaps {WIRES}, where the rig's LANs are"
+        );
+        let first = network.network();
+        let special =
+            first.is_loopback() || first.is_link_local() || first.is_multicast() || first.is_unspecified();
+        ensure!(
+            !special && network.prefix_len() >= 8,
+            "cluster {name}: {what} CIDR {network} is not for ordinary addresses"
         );
     }
     ensure!(!overlap(pods, services), "cluster {name}: pod CIDR {pods} and service CIDR {services} overlap");
@@ -315,7 +337,7 @@ mod tests {
             ),
             ("overlap", refusal(|spec| spec.pod_cidr = Some("10.118.0.0/15".parse().unwrap()))),
             (
-                "overlaps the rig's LAN",
+                "where the rig's LANs are",
                 refusal(|spec| spec.pod_cidr = Some("198.16.0.0/12".parse().unwrap())),
             ),
             (
@@ -328,6 +350,10 @@ mod tests {
                     spec.nodes = 2;
                     spec.pod_cidr = Some("10.1.0.0/23".parse().unwrap());
                 }),
+            ),
+            (
+                "not for ordinary addresses",
+                refusal(|spec| spec.pod_cidr = Some("127.0.0.0/16".parse().unwrap())),
             ),
             ("between /12 and /28", refusal(|spec| spec.service_cidr = Some("10.1.0.0/30".parse().unwrap()))),
         ] {

@@ -61,7 +61,7 @@ pub enum Reply {
     },
     /// All is done.
     Done(Vec<ClusterStatus>),
-    /// It was not done, and nothing is left of it.
+    /// It was not done, and why.
     Failed(String),
 }
 
@@ -76,6 +76,8 @@ pub struct ClusterStatus {
     pub inits: Vec<u32>,
     /// Its processes.
     pub processes: Vec<ProcessStatus>,
+    /// Resident memory in KiB of all that runs in it, pods and helpers included.
+    pub resident_kib: u64,
 }
 
 /// A process of a cluster.

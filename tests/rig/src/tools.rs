@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use crate::images::{Image, digest};
+use crate::node::PROGRAMS;
 
 /// A Go module of the rig and the programs it gives.
 struct Module {
@@ -48,6 +49,8 @@ const MODULES: [Module; 5] = [
 
 /// Room that a cold build needs: modules, Go's own cache, and the programs.
 const BUILD_GIB: u64 = 8;
+/// Room for the images and logs of a few clusters.
+pub const RUN_GIB: u64 = 3;
 /// How long an archive that is not used any more is kept.
 const KEEP_IMAGES: Duration = Duration::from_hours(24);
 /// Programs of the machine that a cluster needs, each with its Debian package.
@@ -69,6 +72,8 @@ const MACHINE: [(&str, &str); 11] = [
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
     paths: BTreeMap<&'static str, PathBuf>,
+    /// The folder of all programs.
+    pub folder: PathBuf,
     /// The archives.
     pub images: Vec<PathBuf>,
 }
@@ -77,6 +82,12 @@ impl Programs {
     /// Where a program lies; one that the rig did not build is looked for on the PATH.
     pub fn path(&self, name: &str) -> PathBuf {
         self.paths.get(name).cloned().unwrap_or_else(|| name.into())
+    }
+
+    /// Where a node finds a program.
+    pub fn path_on_node(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        path.strip_prefix(&self.folder).map_or_else(|_| path.clone(), |below| Path::new(PROGRAMS).join(below))
     }
 }
 
@@ -133,7 +144,7 @@ impl Tools {
             missing.join(", "),
             missing.join(" ")
         );
-        let mut programs = Programs::default();
+        let mut programs = Programs { folder: self.cache.clone(), ..Programs::default() };
         for module in &MODULES {
             let folder = self.folder(module)?;
             ensure!(folder.exists(), "{} is not built yet; run rig build", module.name);
@@ -332,7 +343,8 @@ fn require_go() -> Result<()> {
 
 /// Refuses to begin what would fill the disk.
 pub fn require_room(folder: &Path, gib: u64) -> Result<()> {
-    let disk = statvfs(folder).with_context(|| format!("cannot look at the disk of {}", folder.display()))?;
+    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let disk = statvfs(there).with_context(|| format!("cannot look at the disk of {}", folder.display()))?;
     let free = disk.f_bavail * disk.f_frsize / (1 << 30);
     ensure!(
         free >= gib,

@@ -15,6 +15,7 @@ use tokio::process::Command;
 
 use crate::client::Rig;
 use crate::lan::Loss;
+use crate::node::entry;
 use crate::plan::{ClusterPlan, ClusterSpec};
 use crate::protocol::{ClusterStatus, Request};
 use crate::supervisor::client_for;
@@ -159,25 +160,9 @@ pub fn enter_command(rig: &Rig, cluster: &str, number: u8) -> Result<Vec<String>
     let statuses = rig.ask(&Request::Status, |_, _| {})?;
     let status = statuses.iter().find(|status| status.plan.name == cluster);
     let status = status.with_context(|| format!("no cluster {cluster} runs; see rig status"))?;
-    let init = status.inits.get(usize::from(number - 1)).context("that node does not run")?.to_string();
-    let words = [
-        "nsenter",
-        "--target",
-        &supervisor,
-        "--mount",
-        "--pid",
-        "--",
-        "nsenter",
-        "--target",
-        &init,
-        "--mount",
-        "--uts",
-        "--net",
-        "--pid",
-        "--cgroup",
-        "--",
-    ];
-    Ok(words.iter().map(ToString::to_string).collect())
+    let init = status.inits.get(usize::from(number - 1)).context("that node does not run")?;
+    let outer = ["nsenter", "--target", &supervisor, "--mount", "--pid", "--", "nsenter"].map(str::to_owned);
+    Ok(outer.into_iter().chain(entry(*init)).collect())
 }
 
 fn program() -> Result<PathBuf> {

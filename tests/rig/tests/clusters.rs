@@ -301,3 +301,100 @@ webhooks:
         .await
     })
 }
+
+/// The rig of this process, from the command line.
+async fn rig(arguments: &[&str]) -> Result<String> {
+    let name = format!("clusters-{}", std::process::id());
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_rig"))
+        .args(["--rig", &name])
+        .args(arguments)
+        .output()
+        .await?;
+    ensure!(
+        output.status.success(),
+        "rig {}: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn shell_kill_restart_and_cut_reach_the_second_node() -> Result<()> {
+    block_on(async {
+        let topology = topology().await?;
+        let (b, c) = (topology.cluster("b")?, topology.cluster("c")?);
+        ensure!(rig(&["shell", "c/2", "--", "hostname"]).await?.trim() == "c-2", "another node");
+
+        let kubelet = || async {
+            let status: Value = serde_json::from_str(&rig(&["status", "--json"]).await?)?;
+            let clusters = status.as_array().cloned().unwrap_or_default();
+            let of_c =
+                clusters.into_iter().find(|cluster| cluster["plan"]["name"] == "c").context("c runs")?;
+            let processes = of_c["processes"].as_array().cloned().unwrap_or_default();
+            let kubelet =
+                processes.into_iter().find(|process| process["name"] == "kubelet" && process["node"] == 2);
+            Ok::<_, anyhow::Error>(kubelet.context("c has a second kubelet")?["resident_kib"].is_number())
+        };
+        rig(&["kill", "c/2/kubelet"]).await?;
+        ensure!(!kubelet().await?, "it is not dead");
+        rig(&["restart", "c/2/kubelet"]).await?;
+        ensure!(kubelet().await?, "it does not run");
+
+        let target = b.plan.nodes[0].address.to_string();
+        let ping = ["busybox", "ping", "-c", "2", "-W", "1", &target];
+        rig(&["cut", "c/2", "b"]).await?;
+        ensure!(c.on_node(2, &ping).await.is_err(), "the second node reaches b");
+        c.on_node(1, &ping).await.context("the first node is cut off, too")?;
+        rig(&["heal", "b", "c"]).await?;
+        eventually("healed", || async { c.on_node(2, &ping).await.map(drop) }).await
+    })
+}
+
+#[test]
+fn a_docker_archive_from_anywhere_is_loaded_into_every_node() -> Result<()> {
+    block_on(async {
+        let cluster = topology().await?.cluster("a")?;
+        let archive = std::env::temp_dir().join(format!("loaded-{}.tar", std::process::id()));
+        std::fs::write(&archive, docker_archive("loaded:1")?)?;
+        let loaded = rig(&["load", &archive.display().to_string()]).await;
+        std::fs::remove_file(&archive)?;
+        loaded?;
+        for node in &cluster.plan.nodes {
+            let name = format!("loaded-{}", node.number);
+            cluster
+                .apply(&format!(
+                    "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  nodeName: {}\n  \
+                     restartPolicy: Never\n  containers:\n  - {{name: c, image: 'loaded:1', imagePullPolicy: Never, command: [/busybox, echo, loaded]}}\n",
+                    node.name
+                ))
+                .await?;
+            let done = "--for=jsonpath={.status.phase}=Succeeded";
+            cluster.kubectl(&["wait", done, &format!("pod/{name}"), "--timeout=180s"]).await?;
+        }
+        Ok(())
+    })
+}
+
+/// An image in the older form, as `docker save` writes it.
+fn docker_archive(tag: &str) -> Result<Vec<u8>> {
+    let mut layer = tar::Builder::new(Vec::new());
+    layer.append_path_with_name("/bin/busybox", "busybox")?;
+    let layer = layer.into_inner()?;
+    let digest = rig::images::digest(&layer);
+    let config = serde_json::json!({"architecture": "amd64", "os": "linux", "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]}});
+    let manifest = serde_json::json!([{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]);
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, content) in [
+        ("layer.tar", layer),
+        ("config.json", config.to_string().into()),
+        ("manifest.json", manifest.to_string().into()),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content.as_slice())?;
+    }
+    Ok(archive.into_inner()?)
+}

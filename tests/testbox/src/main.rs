@@ -46,7 +46,10 @@ enum Arguments {
 fn arguments() -> Arguments {
     let words: Vec<String> = std::env::args().collect();
     if words.first().is_some_and(|name| name.ends_with("wget")) {
-        let kept = words.into_iter().skip(1).filter(|word| !matches!(word.as_str(), "-q" | "-O-" | "-qO-"));
+        let kept = words
+            .into_iter()
+            .skip(1)
+            .filter(|word| !matches!(word.as_str(), "-q" | "-O" | "-" | "-O-" | "-qO-"));
         return Arguments::parse_from(["testbox".to_owned(), "get".to_owned()].into_iter().chain(kept));
     }
     Arguments::parse_from(words)

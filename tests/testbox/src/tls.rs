@@ -16,6 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+/// How long a client may take to say hello.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+
 /// TCP with TLS on top.
 pub(crate) struct TlsListener {
     tcp: TcpListener,
@@ -49,7 +52,9 @@ impl Listener for TlsListener {
         loop {
             let accepted = async {
                 let (stream, caller) = self.tcp.accept().await?;
-                Ok::<_, std::io::Error>((self.acceptor.accept(stream).await?, caller))
+                // One silent client must not keep the others waiting.
+                let stream = tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await??;
+                Ok::<_, std::io::Error>((stream, caller))
             };
             match accepted.await {
                 Ok(accepted) => return accepted,

@@ -22,7 +22,6 @@ async fn start(name: &str, specs: Vec<ClusterSpec>) -> Result<(f64, u64)> {
     let begin = Instant::now();
     let topology = Topology::up(name, specs).await?;
     let seconds = begin.elapsed().as_secs_f64();
-    let processes = topology.status().await?.into_iter().flat_map(|cluster| cluster.processes);
-    let kib: u64 = processes.filter_map(|process| process.resident_kib).sum();
+    let kib: u64 = topology.status().await?.iter().map(|cluster| cluster.resident_kib).sum();
     Ok((seconds, kib / 1024))
 }

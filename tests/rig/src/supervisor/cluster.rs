@@ -1,39 +1,42 @@
 //! One cluster: how it comes up, step by step, and how it goes away without a trace.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
 
-use super::process::{Place, Process, signal};
+use super::process::{Place, Process};
+use super::ready::{await_addons, await_api, await_nodes, await_true, client_for, retry};
 use crate::addons;
 use crate::cgroups::Group;
+use crate::client::remove_folder;
 use crate::components::{self, Component, Layout};
 use crate::lan;
-use crate::node::first_child;
+use crate::node::{Start, entry, first_child};
 use crate::pki::Pki;
 use crate::plan::{ClusterPlan, NodePlan};
 use crate::protocol::{ClusterStatus, ProcessStatus};
-use crate::run::{run, run_with_input};
+use crate::run::{kill, run, run_with_file, run_with_input};
 use crate::tools::Programs;
-
-/// How long a step may take before the rig gives up on it; a shared machine can be very slow.
-const PATIENCE: Duration = Duration::from_mins(4);
-const GLANCE: Duration = Duration::from_millis(100);
 
 /// A cluster that comes up, runs or goes away.
 pub(super) struct Cluster {
     pub(super) plan: ClusterPlan,
+    /// Said once, when the cluster is to go; what brings it up stops then.
+    pub(super) ending: CancellationToken,
+    /// Held by what brings the cluster up or takes it down: never both.
+    life: tokio::sync::Mutex<()>,
+    instance: PathBuf,
     state: PathBuf,
     group: PathBuf,
     programs: Programs,
@@ -50,20 +53,22 @@ struct Init {
 impl Cluster {
     /// A cluster of which nothing exists yet.
     pub(super) fn new(plan: ClusterPlan, instance: &Path, programs: &Programs) -> Self {
-        let state = instance.join(&plan.name);
-        let group = Path::new(instance.file_name().unwrap_or_default()).join(&plan.name);
         Self {
-            plan,
-            state,
-            group,
+            ending: CancellationToken::new(),
+            life: tokio::sync::Mutex::default(),
+            instance: instance.into(),
+            state: instance.join(&plan.name),
+            group: Path::new(instance.file_name().unwrap_or_default()).join(&plan.name),
             programs: programs.clone(),
             inits: Mutex::default(),
             processes: Mutex::default(),
+            plan,
         }
     }
 
-    /// Starts everything; says each step when it is done.
+    /// Starts everything; says each step when it is done. It may be dropped at any point.
     pub(super) async fn bring_up(&self, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+        let _life = self.life.lock().await;
         self.prepare()?;
         for node in &self.plan.nodes {
             lan::attach(&self.plan, node)
@@ -72,14 +77,13 @@ impl Cluster {
             self.boot(node).await.with_context(|| format!("cannot start node {}", node.name))?;
         }
         self.start_all(components::control_plane(&self.layout()))?;
-        let images = self.start_runtimes();
-        let client = self.client().await?;
+        let client = client_for(&Pki::of(&self.state).admin_kubeconfig()).await?;
         let api = async {
-            self.await_api(&client).await?;
+            await_api(&self.about("the API server", "kube-apiserver"), &client).await?;
             say("API server answers");
             anyhow::Ok(())
         };
-        tokio::try_join!(api, images)?;
+        tokio::try_join!(api, self.start_runtimes())?;
         if self.plan.bare {
             return Ok(());
         }
@@ -90,23 +94,27 @@ impl Cluster {
             )?;
         }
         self.apply_addons().await?;
-        self.await_nodes(&client).await?;
-        say(&format!("{} Ready", plural(self.plan.nodes.len(), "node")));
-        self.await_addons(&client).await?;
+        await_nodes(&self.about("the nodes", "kubelet"), &client).await?;
+        let count = self.plan.nodes.len();
+        say(&format!("{count} {} Ready", if count == 1 { "node" } else { "nodes" }));
+        await_addons(&self.about("DNS and metrics", "kubelet"), &client).await?;
         say("DNS, metrics and storage are there");
         Ok(())
     }
 
-    /// Ends every process and removes every trace.
+    /// Ends every process and removes every trace; safe to repeat.
     pub(super) async fn tear_down(&self) -> Result<()> {
+        self.ending.cancel();
+        let _life = self.life.lock().await;
+        // First those who would start processes anew, then the processes.
+        lock(&self.processes).clear();
         let inits = std::mem::take(&mut *lock(&self.inits));
         for init in &inits {
-            signal(init.pid);
+            kill(init.pid);
         }
         for mut init in inits {
             let _ = init.wrapper.kill().await;
         }
-        lock(&self.processes).clear();
         for node in &self.plan.nodes {
             lan::detach(node).await;
         }
@@ -121,6 +129,7 @@ impl Cluster {
             kubeconfig: Pki::of(&self.state).admin_kubeconfig(),
             processes: lock(&self.processes).iter().map(process_status).collect(),
             inits: lock(&self.inits).iter().map(|init| init.pid).collect(),
+            resident_kib: Group::new(&self.group).processes().into_iter().filter_map(resident_kib).sum(),
         }
     }
 
@@ -134,43 +143,38 @@ impl Cluster {
 
     /// Kills a process (and keeps it dead) or brings it back; `name` is `component` or `node/component`.
     pub(super) async fn control(&self, name: &str, restart: bool) -> Result<()> {
+        let _life = self.life.lock().await;
+        // Taken out for the time of the call, so that no lock on the list is held while waiting.
+        let process = self.take_process(name)?;
+        let work = async { if restart { process.restart().await } else { process.kill().await } };
+        let done = self.ending.run_until_cancelled(work).await;
+        lock(&self.processes).push(process);
+        done.with_context(|| format!("cluster {} is ending", self.plan.name))
+    }
+
+    fn take_process(&self, name: &str) -> Result<Process> {
         let (node, component) = match name.split_once('/') {
             Some((node, component)) => (Some(self.plan.node(node)?.number), component),
             None => (None, name),
         };
-        // Taken out for the time of the call: a process is not controlled by two at once, and no lock is held while waiting.
-        let process = {
-            let mut processes = lock(&self.processes);
-            let found: Vec<usize> = (0..processes.len())
-                .filter(|index| processes[*index].component.name == component)
-                .filter(|index| node.is_none_or(|node| processes[*index].component.node == node))
-                .collect();
-            match found.as_slice() {
-                [index] => processes.remove(*index),
-                [] => bail!(
-                    "cluster {} has no process {name}; it has {}",
-                    self.plan.name,
-                    process_names(&processes)
-                ),
-                _ => bail!(
-                    "cluster {} has several {component}; say {}/<node>/{component}",
-                    self.plan.name,
-                    self.plan.name
-                ),
-            }
+        let mut processes = lock(&self.processes);
+        let wanted = |process: &Process| {
+            process.component.name == component && node.is_none_or(|node| process.component.node == node)
         };
-        if restart {
-            process.restart().await;
-        } else {
-            process.kill().await;
+        let found: Vec<usize> = (0..processes.len()).filter(|index| wanted(&processes[*index])).collect();
+        match found.as_slice() {
+            [index] => Ok(processes.remove(*index)),
+            [] => bail!(
+                "cluster {} has no process {name}; it has {}",
+                self.plan.name,
+                process_names(&processes)
+            ),
+            _ => bail!("cluster {0} has several {component}; say {0}/<node>/{component}", self.plan.name),
         }
-        lock(&self.processes).push(process);
-        Ok(())
     }
 
     /// Loads image archives into all its nodes.
     pub(super) async fn load(&self, archives: &[PathBuf]) -> Result<()> {
-        ensure!(!self.plan.bare, "cluster {} is bare: it has no node to load an image into", self.plan.name);
         let nodes = self.plan.nodes.iter().map(|node| self.load_into(node, archives));
         futures::future::try_join_all(nodes).await?;
         Ok(())
@@ -189,6 +193,7 @@ impl Cluster {
             fs::create_dir_all(self.state.join(folder))
                 .with_context(|| format!("cannot create {}", self.state.display()))?;
         }
+        fs::set_permissions(self.state.join("tmp"), fs::Permissions::from_mode(0o1777))?;
         Pki::of(&self.state).create(&self.plan)?;
         for node in &self.plan.nodes {
             for (name, content) in components::node_files(&self.layout(), node) {
@@ -202,9 +207,14 @@ impl Cluster {
 
     /// Starts the init of a node and waits until it has made the node's file system.
     async fn boot(&self, node: &NodePlan) -> Result<()> {
-        let mut wrapper = Command::new(std::env::current_exe()?)
-            .args(["node-init", &self.node_group(node).as_argument(), &node.name])
-            .arg(self.state.join(node.number.to_string()))
+        let start = Start {
+            group: self.node_group(node).as_argument(),
+            name: node.name.clone(),
+            folder: self.state.join(node.number.to_string()),
+            programs: self.programs.folder.clone(),
+        };
+        let mut wrapper = Command::new(self.instance.join("rig"))
+            .args(start.arguments("node-init"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -213,8 +223,7 @@ impl Cluster {
         let output = wrapper.stdout.take().context("the init has an output")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).await?;
-        let pid = wrapper.id().and_then(first_child);
-        match pid {
+        match wrapper.id().and_then(first_child) {
             Some(pid) if line.trim() == "ready" => lock(&self.inits).push(Init { pid, wrapper }),
             _ => {
                 let output = wrapper.wait_with_output().await?;
@@ -227,17 +236,28 @@ impl Cluster {
     fn start_all(&self, components: impl IntoIterator<Item = Component>) -> Result<()> {
         for component in components {
             let place = self.place(&component)?;
-            let process = Process::start(component, place)?;
-            lock(&self.processes).push(process);
+            lock(&self.processes).push(Process::start(component, place));
         }
         Ok(())
     }
 
     fn place(&self, component: &Component) -> Result<Place> {
-        let index = usize::from(component.node - 1);
-        let init = lock(&self.inits).get(index).context("the node has no init")?.pid;
+        let node = &self.plan.nodes[usize::from(component.node - 1)];
         let log = self.state.join("log").join(format!("{}-{}.log", component.name, component.node));
-        Ok(Place { group: self.node_group(&self.plan.nodes[index]), init, log })
+        Ok(Place {
+            group: self.node_group(node),
+            init: self.init(node)?,
+            log,
+            rig: self.instance.join("rig"),
+        })
+    }
+
+    fn init(&self, node: &NodePlan) -> Result<u32> {
+        let inits = lock(&self.inits);
+        Ok(inits
+            .get(usize::from(node.number - 1))
+            .with_context(|| format!("node {} does not run", node.name))?
+            .pid)
     }
 
     /// Starts the container runtime of each node and fills it with the rig's images.
@@ -254,39 +274,22 @@ impl Cluster {
     }
 
     async fn load_into(&self, node: &NodePlan, archives: &[PathBuf]) -> Result<()> {
-        let init = lock(&self.inits)
-            .get(usize::from(node.number - 1))
-            .context("the node has no init")?
-            .pid
-            .to_string();
-        let enter = ["--target", &init, "--mount", "--net", "--pid", "--", "ctr", "--namespace", "k8s.io"];
+        let ctr = |arguments: &[&str]| -> Result<Vec<String>> {
+            let words = ["ctr", "--namespace", "k8s.io"].iter().chain(arguments).map(ToString::to_string);
+            Ok(entry(self.init(node)?).into_iter().chain(words).collect())
+        };
+        let version = ctr(&["version"])?;
         await_true(&format!("containerd of {}", node.name), || async {
-            Ok(run("nsenter", &[enter.as_slice(), &["version"]].concat()).await.is_ok())
+            Ok(run("nsenter", &version).await.is_ok())
         })
         .await?;
         for archive in archives {
-            let path = archive.display().to_string();
-            let import = ["images", "import", "--digests", &path];
-            run("nsenter", &[enter.as_slice(), &import].concat())
+            // By standard input: the archive may lie where a node has something else.
+            run_with_file("nsenter", &ctr(&["images", "import", "--digests", "-"])?, archive)
                 .await
-                .with_context(|| format!("cannot load {path} into node {}", node.name))?;
+                .with_context(|| format!("cannot load {} into node {}", archive.display(), node.name))?;
         }
         Ok(())
-    }
-
-    async fn client(&self) -> Result<Client> {
-        client_for(&Pki::of(&self.state).admin_kubeconfig()).await
-    }
-
-    async fn await_api(&self, client: &Client) -> Result<()> {
-        await_true(
-            &format!("the API server of {} ({})", self.plan.name, self.log_hint("kube-apiserver")),
-            || async {
-                let request = http::Request::get("/readyz").body(Vec::new())?;
-                Ok(client.request_text(request).await.is_ok_and(|text| text == "ok"))
-            },
-        )
-        .await
     }
 
     /// Announces a node before its kubelet does, so that it owns its slice of the pod network from the start.
@@ -316,81 +319,10 @@ impl Cluster {
         Ok(())
     }
 
-    async fn await_nodes(&self, client: &Client) -> Result<()> {
-        let nodes: Api<Node> = Api::all(client.clone());
-        await_true(&format!("the nodes of {} ({})", self.plan.name, self.log_hint("kubelet")), || async {
-            let list = nodes.list(&ListParams::default()).await;
-            Ok(list.is_ok_and(|list| !list.items.is_empty() && list.items.iter().all(is_ready)))
-        })
-        .await
-    }
-
-    async fn await_addons(&self, client: &Client) -> Result<()> {
-        let deployments: Api<Deployment> = Api::namespaced(client.clone(), "kube-system");
-        await_true(&format!("DNS and metrics of {}", self.plan.name), || async {
-            let list = deployments.list(&ListParams::default()).await;
-            Ok(list.is_ok_and(|list| list.items.iter().all(is_available)))
-        })
-        .await
-    }
-
-    fn log_hint(&self, component: &str) -> String {
-        format!("see {}", self.state.join("log").join(format!("{component}-1.log")).display())
-    }
-}
-
-/// A client for a kubeconfig file.
-pub async fn client_for(kubeconfig: &Path) -> Result<Client> {
-    let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let config =
-        kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn is_available(deployment: &Deployment) -> bool {
-    deployment
-        .status
-        .as_ref()
-        .and_then(|status| status.available_replicas)
-        .is_some_and(|replicas| replicas > 0)
-}
-
-async fn await_true<F: Future<Output = Result<bool>>>(what: &str, check: impl Fn() -> F) -> Result<()> {
-    let wait = async {
-        while !check().await? {
-            tokio::time::sleep(GLANCE).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(PATIENCE, wait)
-        .await
-        .with_context(|| format!("gave up after {} s on {what}", PATIENCE.as_secs()))?
-}
-
-/// Repeats what fails only because the kernel has not finished ending the node's processes.
-async fn retry(step: impl Fn() -> Result<()>) -> Result<()> {
-    let mut last = step();
-    for _ in 0..100 {
-        if last.is_ok() {
-            break;
-        }
-        tokio::time::sleep(GLANCE).await;
-        last = step();
-    }
-    last
-}
-
-fn remove_folder(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
-        }
-        _ => Ok(()),
+    /// What is waited for, and where to look when it does not come.
+    fn about(&self, what: &str, component: &str) -> String {
+        let log = self.state.join("log").join(format!("{component}-1.log"));
+        format!("{what} of {} (log while it runs: {})", self.plan.name, log.display())
     }
 }
 
@@ -414,10 +346,6 @@ fn process_names(processes: &[Process]) -> String {
     names.sort_unstable();
     names.dedup();
     names.join(", ")
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// A panic elsewhere must not keep the rig from cleaning up.

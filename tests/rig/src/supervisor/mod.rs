@@ -5,6 +5,7 @@
 
 mod cluster;
 mod process;
+mod ready;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,13 +20,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use self::cluster::Cluster;
-pub use self::cluster::client_for;
+pub use self::ready::client_for;
 use crate::cgroups::Group;
-use crate::client::remove_empty_home;
+use crate::client::forget;
 use crate::lan::{self, Faults};
 use crate::plan::{ClusterPlan, ClusterSpec, Lan, MAX_CLUSTERS};
 use crate::protocol::{ClusterStatus, Reply, Request};
-use crate::tools::{Programs, Tools};
+use crate::tools::{Programs, RUN_GIB, Tools, require_room};
 
 /// How long the supervisor waits for a first or a next client while it has nothing to keep.
 const IDLE: Duration = Duration::from_secs(5);
@@ -69,7 +70,7 @@ pub async fn serve(instance: &Path) -> Result<()> {
     lan::destroy(lan).await;
     Group::new(instance.file_name().unwrap_or_default()).sweep()?;
     std::fs::remove_dir_all(instance).with_context(|| format!("cannot remove {}", instance.display()))?;
-    remove_empty_home();
+    forget(instance);
     Ok(())
 }
 
@@ -163,9 +164,7 @@ impl Supervisor {
             Request::Down(names) => self.down(&names).await?,
             Request::Status => {}
             Request::Load { archive, clusters } => {
-                for cluster in self.chosen(&clusters).await? {
-                    cluster.load(std::slice::from_ref(&archive)).await?;
-                }
+                self.load(&archive, &clusters).await?;
             }
             Request::Cut { from, to, loss, oneway } => {
                 self.change_faults(&from, &to, |faults, from, to| faults.add(from, to, loss, oneway)).await?;
@@ -191,20 +190,26 @@ impl Supervisor {
             let say = |step: &str| {
                 let _ = progress.send(Reply::Progress { cluster: name.clone(), step: step.into() });
             };
-            cluster.bring_up(&say).await
+            tokio::select! {
+                result = cluster.bring_up(&say) => result,
+                () = cluster.ending.cancelled() => bail!("cluster {name} was ended while it started"),
+            }
         }));
         let result = tokio::select! {
             result = start => result.map(|_| ()),
             () = client_gone => Err(anyhow::anyhow!("the client went away")),
         };
-        if result.is_err() {
-            self.remove(&clusters).await?;
+        if result.is_err()
+            && let Err(error) = self.remove(&clusters).await
+        {
+            eprintln!("cannot clean up: {error:#}");
         }
         result
     }
 
     /// Plans all clusters of a request and takes their names, so that nothing is made when one of them cannot be.
     async fn reserve(&self, specs: &[ClusterSpec]) -> Result<Vec<Arc<Cluster>>> {
+        require_room(&self.instance, RUN_GIB)?;
         let mut state = self.state.lock().await;
         let mut reserved: Vec<Arc<Cluster>> = Vec::new();
         for spec in specs {
@@ -234,14 +239,18 @@ impl Supervisor {
         self.remove(&clusters).await
     }
 
+    /// Takes clusters down and forgets them, whatever of it fails: a name must not stay taken for ever.
     async fn remove(&self, clusters: &[Arc<Cluster>]) -> Result<()> {
-        futures::future::try_join_all(clusters.iter().map(|cluster| cluster.tear_down())).await?;
+        let torn_down = futures::future::join_all(clusters.iter().map(|cluster| cluster.tear_down())).await;
         let mut state = self.state.lock().await;
         for cluster in clusters {
-            state.clusters.remove(&cluster.plan.name);
-            state.faults.forget(&cluster.ports(None)?);
+            if state.clusters.get(&cluster.plan.name).is_some_and(|known| Arc::ptr_eq(known, cluster)) {
+                state.clusters.remove(&cluster.plan.name);
+                state.faults.forget(&cluster.ports(None)?);
+            }
         }
-        state.faults.apply().await
+        state.faults.apply().await?;
+        torn_down.into_iter().collect()
     }
 
     async fn tear_down_all(&self) {
@@ -267,8 +276,27 @@ impl Supervisor {
         let mut state = self.state.lock().await;
         let (from, to) = (ports(&state, from)?, ports(&state, to)?);
         ensure!(from != to, "both ends are the same");
-        change(&mut state.faults, &from, &to);
-        state.faults.apply().await
+        let mut faults = state.faults.clone();
+        change(&mut faults, &from, &to);
+        faults.apply().await?;
+        state.faults = faults;
+        Ok(())
+    }
+
+    /// Loads an archive; without names, into every cluster that has nodes.
+    async fn load(&self, archive: &Path, names: &[String]) -> Result<()> {
+        for cluster in self.chosen(names).await? {
+            if cluster.plan.bare {
+                ensure!(
+                    names.is_empty(),
+                    "cluster {} is bare: it has no node to load an image into",
+                    cluster.plan.name
+                );
+                continue;
+            }
+            cluster.load(&[archive.to_path_buf()]).await?;
+        }
+        Ok(())
     }
 
     async fn control(&self, target: &str, restart: bool) -> Result<()> {
