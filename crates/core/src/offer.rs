@@ -5,7 +5,8 @@
 //! from the node that stands for us; two consumers therefore see two figures, and both are right.
 //!
 //! The way there is a chain of [`ResourceReader`]s, so that a monitor, a broker or a policy can take the
-//! place of any part: [`Ledger`] (or another monitor), [`Aggregate`], [`Filter`], [`Share`], then [`compose`].
+//! place of any part: [`Ledger`] (or another monitor), [`Aggregate`], [`Filter`], [`Share`], and in the end
+//! [`compose`].
 
 mod ledger;
 mod pod;

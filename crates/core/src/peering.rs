@@ -2,8 +2,8 @@
 //!
 //! Three machines look at the snapshot. [`outgoing`] uses resources of the peer, [`incoming`] gives resources
 //! to it; neither knows of the other. [`removal`] takes over when the `ForeignCluster` is deleted and both
-//! have come to an end. Each has one enum of states, one function that recognises the state, and one table that
-//! says for every state what to write, what to show and what it waits for.
+//! have come to an end. Each has one enum of states, one function that recognises the state, and one table
+//! that says for every state what to write, what to show and what it waits for.
 //!
 //! # Flow
 //! Consumer: request -> (provider decides) -> offer -> decide -> node -> in use. Back: drain -> node gone ->

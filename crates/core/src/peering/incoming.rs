@@ -129,9 +129,9 @@ impl<'a> View<'a> {
             State::Declined   => (Shown::Refused,       self.declined(),   Answer::Created,  self.update()),
             State::InUse      => (Shown::Established,   self.in_use(),     Answer::Created,  self.update()),
             State::Silent     => (Shown::Unreachable,   self.silent(),     Answer::Created,  vec![]),
-            State::Ending     => (Shown::Disconnecting, self.ending(),     self.last_word(), vec![Write::WithdrawOffer]),
+            State::Ending     => (Shown::Disconnecting, self.ending(),     self.last_word(), self.withdraw()),
             State::PeerDrains => (Shown::Disconnecting, self.ending(),     self.last_word(), vec![]),
-            State::LetGo      => (Shown::Disconnecting, self.ending(),     self.last_word(), vec![Write::DeleteOffer]),
+            State::LetGo      => (Shown::Disconnecting, self.ending(),     self.last_word(), self.delete()),
             State::Leaving    => (Shown::Disconnecting, self.ending(),     self.last_word(), self.give_up()),
         };
         Step { shown, reason, writes: [writes, self.answer(answer)].concat(), wake: self.wake(state) }
@@ -159,6 +159,14 @@ impl<'a> View<'a> {
         };
         let patch = difference(&json!({"spec": offer.spec}), &json!({"spec": quote}));
         patch.filter(|_| self.publish == Publish::Now).map(Write::PatchOffer).into_iter().collect()
+    }
+
+    fn withdraw(&self) -> Vec<Write> {
+        when(self.snapshot.incoming.offer.is_some(), Write::WithdrawOffer)
+    }
+
+    fn delete(&self) -> Vec<Write> {
+        when(self.snapshot.incoming.offer.is_some(), Write::DeleteOffer)
     }
 
     fn give_up(&self) -> Vec<Write> {
@@ -190,14 +198,14 @@ impl<'a> View<'a> {
 
     /// What the peer is told. How this cluster could be made to decide otherwise is none of its business.
     fn told(&self, state: OfferState) -> Reason {
-        match (state, &self.verdict) {
-            (OfferState::Created, _) => Reason::new("OfferMade", "an offer was made"),
-            (_, Verdict::Refuse(why)) if why.word == PROPERTY_MISSING => why.clone(),
-            (_, Verdict::Refuse(why)) => Reason::new(why.word, "the request is refused"),
-            (_, Verdict::Wait(why)) => Reason::new(why.word, "a person has to decide"),
-            (_, Verdict::Accept) => {
-                Reason::new("OfferFollows", "an offer follows as soon as it can be delivered")
-            }
+        if state == OfferState::Created {
+            return Reason::new("OfferMade", "an offer was made");
+        }
+        match &self.verdict {
+            Verdict::Refuse(why) if why.word == PROPERTY_MISSING => why.clone(),
+            Verdict::Refuse(why) => Reason::new(why.word, "the request is refused"),
+            Verdict::Wait(why) => Reason::new(why.word, "a person has to decide"),
+            Verdict::Accept => Reason::new("OfferFollows", "an offer follows as soon as it can be delivered"),
         }
     }
 

@@ -312,8 +312,8 @@ impl<'a> View<'a> {
         };
         let since = self.signal.lost_since().unwrap_or(self.snapshot.now);
         let text = format!(
-            "{peer} is silent since {since:.0}, and {then}; is it running, and can it reach this cluster? If it \
-             is gone for good: ferro unpeer {peer} --force"
+            "{peer} is silent since {since:.0}, and {then}; is it running, and can it reach this cluster? If \
+             it is gone for good: ferro unpeer {peer} --force"
         );
         Reason::new("PeerSilent", text)
     }
