@@ -2,7 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completion, crds};
+use crate::commands::{completion, crds, install, uninstall};
+use crate::roles::{self, Role};
 
 /// Liquid computing: independent Kubernetes clusters that share their spare capacity.
 ///
@@ -18,16 +19,29 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Install(install::Args),
+    Uninstall(uninstall::Args),
     Crds(crds::Args),
     Completion(completion::Args),
+    /// Run the controllers of a cluster (inside it; 'ferro install' does this)
+    Controller(roles::Args),
+    /// Run the auth service of a cluster (inside it)
+    Auth(roles::Args),
+    /// Run the part that every node of a cluster has (inside it)
+    Node(roles::Args),
 }
 
 impl Cli {
     /// Does what was asked for.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Install(args) => install::run(&args),
+            Command::Uninstall(args) => uninstall::run(&args),
             Command::Crds(args) => crds::run(&args),
             Command::Completion(args) => completion::run(&args),
+            Command::Controller(args) => roles::run(Role::Controller, args),
+            Command::Auth(args) => roles::run(Role::Auth, args),
+            Command::Node(args) => roles::run(Role::Node, args),
         }
     }
 }

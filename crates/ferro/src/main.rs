@@ -1,8 +1,14 @@
 //! The one binary: command line, wiring of roles, demo.
 
+mod chart;
 mod cli;
 mod commands;
+mod inventory;
+mod kube_args;
+mod kube_errors;
 mod output;
+mod roles;
+mod wait;
 
 use std::process::ExitCode;
 

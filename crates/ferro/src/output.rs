@@ -25,6 +25,24 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
+/// Objects as manifests: a YAML document for each, or one JSON list.
+pub(crate) fn manifests(objects: &[impl Serialize], format: Format) -> anyhow::Result<String> {
+    match format {
+        Format::Json => json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects})),
+        Format::Yaml => objects.iter().map(document).collect(),
+    }
+}
+
+/// An object as one YAML document of several.
+pub(crate) fn document(object: &impl Serialize) -> anyhow::Result<String> {
+    Ok(format!("---\n{}", yaml(object)?))
+}
+
+/// Tells about progress.
+pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+    print(format!("{text}\n").as_bytes())
+}
+
 /// Writes to the standard output. A reader that has gone away is an error, unlike with `print!`, which
 /// panics.
 pub(crate) fn print(text: &[u8]) -> anyhow::Result<()> {

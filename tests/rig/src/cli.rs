@@ -277,8 +277,11 @@ fn shell(rig: &Rig, place: &str, command: Vec<String>) -> Result<()> {
 }
 
 fn image(package: &str, tag: &str, output: &Path) -> Result<()> {
-    build_static(package, &|step| println!("{step}"))?;
-    let image = Image { user: "65532:65532".into(), ..Image::program(tag, &static_binary(package), package) };
+    build_static(package, "release", &|step| println!("{step}"))?;
+    let image = Image {
+        user: "65532:65532".into(),
+        ..Image::program(tag, &static_binary(package, "release"), package)
+    };
     image.write(output)?;
     println!("{tag} is in {}", output.display());
     Ok(())

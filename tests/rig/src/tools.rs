@@ -192,7 +192,7 @@ impl Tools {
     }
 
     fn image_list(&self) -> Result<Vec<(PathBuf, Image)>> {
-        let testbox = static_binary("testbox");
+        let testbox = static_binary("testbox", TESTING);
         let pause = Image {
             entrypoint: vec!["/testbox".into(), "pause".into()],
             ..Image::program("rig/pause:1", &testbox, "testbox")
@@ -224,7 +224,7 @@ impl Tools {
     }
 
     fn build_images(&self, say: &dyn Fn(&str)) -> Result<()> {
-        build_static("testbox", say)?;
+        build_static("testbox", TESTING, say)?;
         let list = self.image_list()?;
         for (path, image) in list.iter().filter(|(path, _)| !path.exists()) {
             say(&format!("making the image {}", image.name));
@@ -284,20 +284,33 @@ fn static_target() -> PathBuf {
 }
 
 /// Where `build_static` puts a program.
-pub fn static_binary(package: &str) -> PathBuf {
-    static_target().join(TRIPLE).join("release").join(package)
+pub fn static_binary(package: &str, profile: &str) -> PathBuf {
+    static_target().join(TRIPLE).join(profile).join(package)
 }
+
+/// The profile of programs that only tests run.
+pub const TESTING: &str = "testing";
 
 const TRIPLE: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
 /// Builds a package of this workspace as one static program, for an image with nothing else in it.
-pub fn build_static(package: &str, say: &dyn Fn(&str)) -> Result<()> {
-    if !static_binary(package).exists() {
+pub fn build_static(package: &str, profile: &str, say: &dyn Fn(&str)) -> Result<()> {
+    if !static_binary(package, profile).exists() {
         say(&format!("building {package} as a static program"));
     }
     let output = Command::new("cargo")
-        .args(["build", "--quiet", "--release", "--package", package, "--target", TRIPLE, "--target-dir"])
+        .args([
+            "build",
+            "--quiet",
+            "--profile",
+            profile,
+            "--package",
+            package,
+            "--target",
+            TRIPLE,
+            "--target-dir",
+        ])
         .arg(static_target())
         .current_dir(workspace())
         .env("RUSTFLAGS", "-C target-feature=+crt-static")

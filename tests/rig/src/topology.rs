@@ -112,7 +112,8 @@ impl Topology {
         self.ask(Request::Status).await
     }
 
-    async fn ask(&self, request: Request) -> Result<Vec<ClusterStatus>> {
+    /// Asks the rig for anything else.
+    pub async fn ask(&self, request: Request) -> Result<Vec<ClusterStatus>> {
         let rig = self.rig.clone();
         blocking(move || rig.ask(&request, |_, _| {})).await
     }

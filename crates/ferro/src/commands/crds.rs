@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ferro_api::crds;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::json;
 
 use crate::output::{self, Format};
 
@@ -30,16 +29,9 @@ pub(crate) struct Args {
 
 /// Prints the definitions, or writes them to files.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    match (&args.directory, args.output) {
-        (Some(directory), _) => write_files(directory),
-        (None, Format::Json) => {
-            let list = json!({"apiVersion": "v1", "kind": "List", "items": crds()});
-            output::print(output::json(&list)?.as_bytes())
-        }
-        (None, Format::Yaml) => {
-            let documents = crds().iter().map(document).collect::<anyhow::Result<Vec<_>>>()?;
-            output::print(documents.concat().as_bytes())
-        }
+    match &args.directory {
+        Some(directory) => write_files(directory),
+        None => output::print(output::manifests(&crds(), args.output)?.as_bytes()),
     }
 }
 
@@ -48,7 +40,8 @@ fn write_files(directory: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create the folder {}", directory.display()))?;
     for crd in crds() {
         let path = directory.join(file_name(&crd));
-        fs::write(&path, document(&crd)?).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, output::document(&crd)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
@@ -58,13 +51,10 @@ fn file_name(crd: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
 }
 
-fn document(crd: &CustomResourceDefinition) -> anyhow::Result<String> {
-    Ok(format!("---\n{}", output::yaml(crd)?))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{document, file_name};
+    use super::file_name;
+    use crate::output::document;
     use std::collections::BTreeMap;
     use std::fs;
 

@@ -1,0 +1,104 @@
+//! The roles that run inside a cluster: each a process with its own rights, wired here and decided elsewhere.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result};
+use ferro_api::config::ClusterConfig;
+use ferro_runtime::health::{self, Readiness};
+use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::watch::Watched;
+use ferro_runtime::{leader, logs};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use prometheus_client::registry::Registry;
+
+/// What a role learns from its pod.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The namespace that the role runs in
+    #[arg(long, env = "POD_NAMESPACE", default_value = "liqo")]
+    namespace: String,
+    /// The name of the pod, which is also its name in elections
+    #[arg(long, env = "POD_NAME", default_value = "ferro")]
+    pod: String,
+    /// The node that the pod runs on
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    node: String,
+    /// How much to log: error, warn, info, debug, or directives
+    #[arg(long, env = "FERRO_LOG", default_value = "info")]
+    log: String,
+    /// The port for /livez, /readyz and /metrics
+    #[arg(long, env = "FERRO_HEALTH_PORT")]
+    health_port: Option<u16>,
+}
+
+/// Which role.
+#[derive(Clone, Copy)]
+pub(crate) enum Role {
+    /// Peering, leader-elected.
+    Controller,
+    /// The one that strangers reach.
+    Auth,
+    /// One on each node, in the node's own network.
+    Node,
+}
+
+impl Role {
+    fn health_port(self) -> u16 {
+        match self {
+            Self::Controller | Self::Auth => 9440,
+            Self::Node => 9441,
+        }
+    }
+}
+
+/// Runs a role until the process is told to end or a task fails.
+pub(crate) fn run(role: Role, args: Args) -> Result<()> {
+    logs::start(&args.log);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let tasks = Tasks::until_signal()?;
+        let readiness = Readiness::default();
+        let listen =
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.health_port.unwrap_or(role.health_port())));
+        let client =
+            Client::try_default().await.context("cannot find the API server; does this run in a cluster?")?;
+        match role {
+            Role::Controller => controller(&tasks, &readiness, client, args),
+            Role::Auth => auth(&tasks, &readiness, client, args),
+            Role::Node => node(&tasks, &readiness, client, args),
+        }
+        tasks.spawn("health", health::serve(listen, readiness, Registry::with_prefix("ferro")));
+        tasks.ended().await;
+        tasks.end().await;
+        Ok(())
+    })
+}
+
+/// A replica that waits for the Lease is ready as well: it does all that is asked of it.
+fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
+    let pending = readiness.pending("configuration");
+    let configs = Api::<ClusterConfig>::all(client.clone());
+    let config = Watched::start(tasks, "configuration", configs, watcher::Config::default());
+    tasks.spawn("controller", async move {
+        config.ready().await?;
+        drop(pending);
+        let work = ferro_peering::identity::keep(client.clone(), args.namespace.clone(), config);
+        leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work).await
+    });
+}
+
+fn auth(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
+    let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8443));
+    let pending = readiness.pending("certificate");
+    tasks.spawn("auth", ferro_peering::auth::serve(tasks.clone(), client, args.namespace, listen, pending));
+}
+
+fn node(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
+    let pending = readiness.pending("watches");
+    tasks.spawn(
+        "lan",
+        ferro_peering::lan::announce(tasks.clone(), client, args.namespace, args.node, pending),
+    );
+}
