@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
+use ferro_api::names::labels;
 use ferro_core::auth::{Endorsement, HttpsUrl, Pin};
 use ferro_core::identity::{SigningIdentity, new_private_key};
 use ferro_core::names::ClusterName;
@@ -112,12 +113,10 @@ impl Keeper {
         if let Some(secret) = self.secrets().get_opt(name).await.with_context(cannot)? {
             return Ok(secret);
         }
-        let secret = Secret {
-            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
-            type_: Some(kind.into()),
-            data: Some(make()?),
-            ..Secret::default()
-        };
+        let mut metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        // What is part of the installation goes with it.
+        labels::PART_OF.put_on(&mut metadata);
+        let secret = Secret { metadata, type_: Some(kind.into()), data: Some(make()?), ..Secret::default() };
         match self.secrets().create(&PostParams::default(), &secret).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 self.secrets().get(name).await.with_context(cannot)
@@ -160,7 +159,8 @@ impl Keeper {
         let endorsement = Endorsement::sign(signer, serving, api_server, now + VALIDITY);
         let identity = signer.identity();
         let map = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME},
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": NAME, "labels": {labels::PART_OF.key(): labels::PART_OF.value()}},
             "data": {
                 "clusterID": identity.id(), "clusterName": identity.name(), "pin": serving.to_string(),
                 ENDORSEMENT: serde_json::to_string(&endorsement)?,
