@@ -242,8 +242,9 @@ fn sweep_instance(instance: &Path, lock: File) -> Result<()> {
 /// Sweeps up after every rig that was killed, whatever its name.
 fn sweep_dead() {
     for entry in fs::read_dir(HOME).into_iter().flatten().flatten() {
-        let instance = entry.path();
-        if let (true, Ok(Some(lock))) = (instance.is_dir(), lock(&instance)) {
+        // A rig has a folder and a lock; one that was killed very early has only the lock.
+        let instance = entry.path().with_extension("");
+        if let Ok(Some(lock)) = lock(&instance) {
             let _ = sweep_instance(&instance, lock);
         }
     }
