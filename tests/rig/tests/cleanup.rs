@@ -82,6 +82,8 @@ fn await_traces(before: &Traces, what: &str) -> Result<()> {
 
 /// A machine on which no other test's rig is still ending.
 fn quiet_machine() -> Result<Traces> {
+    // Sweeps up what an earlier run that was killed may have left.
+    rig(&["down"]).status()?;
     let begin = Instant::now();
     while Path::new(HOME).exists() || !processes()?.is_empty() {
         ensure!(
