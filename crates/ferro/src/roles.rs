@@ -11,6 +11,7 @@ use ferro_runtime::{leader, logs};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 
 /// What a role learns from its pod.
 #[derive(clap::Args)]
@@ -84,7 +85,8 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) 
     tasks.spawn("controller", async move {
         config.ready().await?;
         drop(pending);
-        let work = ferro_peering::identity::keep(client.clone(), args.namespace.clone(), config);
+        let (told, _own) = watch::channel(None);
+        let work = ferro_peering::identity::keep(client.clone(), args.namespace.clone(), config, told);
         leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work).await
     });
 }

@@ -5,27 +5,30 @@
 //! runs this and however often; nothing is written that is already so. Only the controller reads the private key.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ferro_api::config::ClusterConfig;
+use ferro_api::config::{ClusterConfig, ClusterConfigStatus};
 use ferro_api::names::labels;
-use ferro_core::auth::{Endorsement, HttpsUrl, Pin};
+use ferro_core::auth::{Endorsement, Pin};
 use ferro_core::identity::{SigningIdentity, new_private_key};
 use ferro_core::names::ClusterName;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use ring::rand::SystemRandom;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::json;
+use tokio::sync::watch;
 use tracing::info;
+
+use crate::reach::{self, Reach};
 
 /// The Secret with the private key, and the ConfigMap with what others may know.
 pub const NAME: &str = "ferro-identity";
@@ -34,17 +37,35 @@ pub const SERVING: &str = "ferro-auth-serving";
 /// The key of the ConfigMap that holds the endorsement.
 pub const ENDORSEMENT: &str = "endorsement.json";
 
+/// The key of the ConfigMap that holds the authorities of the API server, in PEM.
+pub const API_SERVER_CA: &str = "apiServerCA";
+
 const KEY: &str = "identity.p8";
 const MANAGER: &str = "ferro-controller";
 /// An endorsement is valid this long, and renewed at half of it.
 const VALIDITY: Duration = Duration::from_hours(24);
 
-/// Keeps the identity and its endorsement as they should be, for ever.
-pub async fn keep(client: Client, namespace: String, mut config: Watched<ClusterConfig>) -> Result<()> {
+/// Who this cluster is, and where others reach it.
+#[derive(Debug)]
+pub struct Own {
+    /// The identity, with the key to sign in its name.
+    pub signer: SigningIdentity,
+    /// The API server and the auth service.
+    pub reach: Reach,
+}
+
+/// Keeps the identity and its endorsement as they should be, for ever, and tells who this cluster is.
+pub async fn keep(
+    client: Client,
+    namespace: String,
+    mut config: Watched<ClusterConfig>,
+    own: watch::Sender<Option<Arc<Own>>>,
+) -> Result<()> {
     config.ready().await?;
     let keeper = Keeper { client, namespace };
     loop {
-        keeper.reconcile(config.all().first().map(AsRef::as_ref)).await?;
+        let now = keeper.reconcile(config.all().first().map(AsRef::as_ref)).await?;
+        own.send_replace(Some(Arc::new(now)));
         tokio::select! {
             changed = config.changed() => changed?,
             () = tokio::time::sleep(VALIDITY / 4) => {}
@@ -58,18 +79,18 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn reconcile(&self, config: Option<&ClusterConfig>) -> Result<()> {
+    async fn reconcile(&self, config: Option<&ClusterConfig>) -> Result<Own> {
         let key = self.ensure_key().await?;
         let wanted = config.and_then(|config| config.spec.discovery().name.clone());
         let signer = signer(&key, wanted.as_deref())?;
         let serving =
             Pin::of_certificate(&self.ensure_serving().await?).context("the auth service's certificate")?;
-        let api_server = self.api_server_url(config).await?;
-        self.publish(&signer, &serving, api_server).await?;
+        let reach = reach::find(&self.client, &self.namespace, config.map(|config| &config.spec)).await?;
+        self.publish(&signer, &serving, &reach).await?;
         if let Some(config) = config {
-            self.show(config, &signer).await?;
+            self.show(config, &signer, &reach).await?;
         }
-        Ok(())
+        Ok(Own { signer, reach })
     }
 
     fn secrets(&self) -> Api<Secret> {
@@ -125,45 +146,22 @@ impl Keeper {
         }
     }
 
-    /// Where peers reach this cluster's API server: as configured, or where it says itself.
-    async fn api_server_url(&self, config: Option<&ClusterConfig>) -> Result<Option<HttpsUrl>> {
-        let configured = config.and_then(|config| config.spec.api_server_config.as_ref()?.url.clone());
-        let url = if configured.is_some() {
-            configured
-        } else {
-            let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
-            let of_kubernetes = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
-            let slices =
-                slices.list(&of_kubernetes).await.context("cannot find this cluster's API server")?;
-            slices.items.iter().find_map(endpoint)
-        };
-        url.map(|url| {
-            url.parse().with_context(|| format!("{url} cannot be an API server; set apiServerConfig.url"))
-        })
-        .transpose()
-    }
-
     /// Shows what others may know, unless it is shown already and will be valid for long enough.
-    async fn publish(
-        &self,
-        signer: &SigningIdentity,
-        serving: &Pin,
-        api_server: Option<HttpsUrl>,
-    ) -> Result<()> {
+    async fn publish(&self, signer: &SigningIdentity, serving: &Pin, reach: &Reach) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let now = Timestamp::now();
         let shown = maps.get_opt(NAME).await.with_context(|| format!("cannot read the ConfigMap {NAME}"))?;
-        if shown.is_some_and(|shown| is_current(&shown, signer, serving, api_server.as_ref(), now)) {
+        if shown.is_some_and(|shown| is_current(&shown, signer, serving, reach, now)) {
             return Ok(());
         }
-        let endorsement = Endorsement::sign(signer, serving, api_server, now + VALIDITY);
+        let endorsement = Endorsement::sign(signer, serving, reach.api_server.clone(), now + VALIDITY);
         let identity = signer.identity();
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": NAME, "labels": {labels::PART_OF.key(): labels::PART_OF.value()}},
             "data": {
                 "clusterID": identity.id(), "clusterName": identity.name(), "pin": serving.to_string(),
-                ENDORSEMENT: serde_json::to_string(&endorsement)?,
+                ENDORSEMENT: serde_json::to_string(&endorsement)?, API_SERVER_CA: reach.api_server_ca,
             },
         });
         maps.patch(NAME, &PatchParams::apply(MANAGER).force(), &Patch::Apply(map))
@@ -174,12 +172,17 @@ impl Keeper {
     }
 
     /// Writes the cluster's identifier where a person looks for it.
-    async fn show(&self, config: &ClusterConfig, signer: &SigningIdentity) -> Result<()> {
-        let id = signer.identity().id().to_string();
-        if config.status.as_ref().and_then(|status| status.cluster_id.as_deref()) == Some(&id) {
+    async fn show(&self, config: &ClusterConfig, signer: &SigningIdentity, reach: &Reach) -> Result<()> {
+        let next = ClusterConfigStatus {
+            cluster_id: Some(signer.identity().id().to_string()),
+            auth_url: reach.auth.as_ref().map(ToString::to_string),
+            observed_generation: config.metadata.generation,
+            conditions: config.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
+        };
+        if config.status.as_ref() == Some(&next) {
             return Ok(());
         }
-        let patch = json!({"status": {"clusterID": id, "observedGeneration": config.metadata.generation}});
+        let patch = json!({"status": next});
         Api::<ClusterConfig>::all(self.client.clone())
             .patch_status(&config.name_any(), &PatchParams::default(), &Patch::Merge(patch))
             .await
@@ -204,14 +207,16 @@ fn is_current(
     shown: &ConfigMap,
     signer: &SigningIdentity,
     serving: &Pin,
-    api_server: Option<&HttpsUrl>,
+    reach: &Reach,
     now: Timestamp,
 ) -> bool {
-    let text = shown.data.iter().flatten().find(|(key, _)| *key == ENDORSEMENT).map(|(_, text)| text);
+    let part = |name: &str| shown.data.as_ref().and_then(|data| data.get(name));
+    let text = part(ENDORSEMENT);
     let Some(Ok(endorsement)) = text.map(|text| Endorsement::parse(text.as_bytes())) else { return false };
     let proved = endorsement.verify(serving, Some(&signer.identity().id()), now);
     proved.is_ok_and(|identity| identity == *signer.identity())
-        && endorsement.api_server_url() == api_server
+        && endorsement.api_server_url() == reach.api_server.as_ref()
+        && part(API_SERVER_CA) == Some(&reach.api_server_ca)
         && endorsement.expires_at() > now + VALIDITY / 2
 }
 
@@ -219,15 +224,5 @@ fn part(secret: &Secret, key: &str) -> Result<Vec<u8>> {
     let value = secret.data.iter().flatten().find(|(name, _)| *name == key).map(|(_, value)| value.0.clone());
     value.with_context(|| {
         format!("the Secret {} has no {key}; remove it, and it is made anew", secret.name_any())
-    })
-}
-
-fn endpoint(slice: &EndpointSlice) -> Option<String> {
-    let address = slice.endpoints.iter().find_map(|endpoint| endpoint.addresses.first())?;
-    let port = slice.ports.iter().flatten().find_map(|port| port.port)?;
-    Some(if address.contains(':') {
-        format!("https://[{address}]:{port}")
-    } else {
-        format!("https://{address}:{port}")
     })
 }

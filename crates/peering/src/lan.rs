@@ -20,9 +20,8 @@ use mdns_sd::{ServiceDaemon, ServiceInfo};
 use tracing::{info, warn};
 
 use crate::identity::NAME;
+use crate::reach::{AUTH_SERVICE, node_port};
 
-/// The Service through which other clusters reach the auth service.
-const AUTH_SERVICE: &str = "ferro-auth";
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -99,11 +98,6 @@ fn announcement(map: &ConfigMap, url: &str) -> Option<Announcement> {
         auth_url: url.parse().ok()?,
         pin: data.get("pin")?.parse().ok()?,
     })
-}
-
-fn node_port(service: &Service) -> Option<u16> {
-    let port = service.spec.as_ref()?.ports.as_ref()?.iter().find_map(|port| port.node_port)?;
-    u16::try_from(port).ok()
 }
 
 /// The address by which this node is known to the others of its cluster, and so to its LAN.

@@ -3,6 +3,8 @@
 //! Controllers here are thin: they take snapshots from shared watches, let `ferro-core` decide, and perform the writes.
 
 pub mod auth;
+pub mod home;
 pub mod identity;
 pub mod lan;
+pub mod reach;
 pub mod replicator;
