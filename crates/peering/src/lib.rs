@@ -5,6 +5,8 @@
 pub mod auth;
 pub mod home;
 pub mod identity;
+pub mod keepsake;
 pub mod lan;
 pub mod reach;
 pub mod replicator;
+pub mod tokens;
