@@ -17,6 +17,7 @@
 
 mod challenge;
 mod denial;
+mod generations;
 mod grant;
 mod judge;
 mod pin;
@@ -36,6 +37,7 @@ use serde::de::DeserializeOwned;
 
 pub use challenge::{AnsweredChallenges, Challenge, ChallengeKey, ChallengeNonce, ChallengeRequest};
 pub use denial::{Denial, Reason, Retry};
+pub use generations::{DamagedGeneration, Generations};
 pub use grant::{BadGrant, Credential, IdentityGrant};
 pub use judge::{Admission, Approved, Doorstep, Facts, Screened, Standing, judge, screen};
 pub use pin::{NotAPin, Pin, PinMismatch, Shown, trust};

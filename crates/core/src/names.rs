@@ -113,7 +113,7 @@ fn sanitised(name: &str) -> String {
 }
 
 /// Whether the text is what Kubernetes calls a DNS label, as the name of a namespace is.
-pub(crate) fn is_dns_label(text: &str) -> bool {
+pub fn is_dns_label(text: &str) -> bool {
     let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=MAX_NAME).contains(&text.len())
         && text.bytes().all(|byte| alphanumeric(byte) || byte == b'-')

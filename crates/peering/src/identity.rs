@@ -34,6 +34,8 @@ use crate::reach::{self, Reach};
 pub const NAME: &str = "ferro-identity";
 /// The Secret with the certificate of the auth service.
 pub const SERVING: &str = "ferro-auth-serving";
+/// The key of the ConfigMap that holds the identifier of this cluster.
+pub const CLUSTER_ID: &str = "clusterID";
 /// The key of the ConfigMap that holds the endorsement.
 pub const ENDORSEMENT: &str = "endorsement.json";
 
@@ -160,7 +162,7 @@ impl Keeper {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": NAME, "labels": {labels::PART_OF.key(): labels::PART_OF.value()}},
             "data": {
-                "clusterID": identity.id(), "clusterName": identity.name(), "pin": serving.to_string(),
+                CLUSTER_ID: identity.id(), "clusterName": identity.name(), "pin": serving.to_string(),
                 ENDORSEMENT: serde_json::to_string(&endorsement)?, API_SERVER_CA: reach.api_server_ca,
             },
         });

@@ -2,11 +2,14 @@
 //!
 //! Controllers here are thin: they take snapshots from shared watches, let `ferro-core` decide, and perform the writes.
 
+pub mod approver;
 pub mod auth;
+mod filing;
 pub mod home;
 pub mod identity;
 pub mod keepsake;
 pub mod lan;
 pub mod reach;
 pub mod replicator;
+pub mod tenant;
 pub mod tokens;

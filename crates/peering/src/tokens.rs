@@ -11,6 +11,7 @@ use ferro_core::auth::{TokenSecret, TokenStore};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -35,6 +36,23 @@ pub fn of(secret: &Secret) -> Result<TokenStore> {
     };
     TokenStore::parse(&json.0)
         .with_context(|| format!("the Secret {NAME} is damaged; remove it, and give out new tokens"))
+}
+
+/// The tokens as they are now.
+pub async fn read(client: &Client, namespace: &str) -> Result<TokenStore> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = secrets.get_opt(NAME).await;
+    let secret = secret.with_context(|| format!("cannot read the Secret {namespace}/{NAME}"))?;
+    secret.as_ref().map_or_else(|| Ok(TokenStore::default()), of)
+}
+
+/// Forgets the tokens that expired long ago.
+pub(crate) async fn sweep(client: &Client, namespace: &str) -> Result<()> {
+    // Where there are none, no Secret is made for it.
+    if read(client, namespace).await?.sweep(Timestamp::now()) {
+        change(client, namespace, |store| Ok(store.sweep(Timestamp::now()))).await?;
+    }
+    Ok(())
 }
 
 /// Changes the tokens; what the change returns is returned once it is written. A change that fails writes nothing.

@@ -16,6 +16,9 @@ pub const CLAIMED_LABELS: Annotation = Annotation { key: "liqo.io/claimed-labels
 /// On a virtual node: the keys of its labels that were set on the ForeignCluster.
 pub const SET_LABELS: Annotation = Annotation { key: "liqo.io/set-labels" };
 
+/// On a CertificateSigningRequest: the signed request of the cluster that asks, on which the controller decides.
+pub const REQUEST: Annotation = Annotation { key: "liqo.io/request" };
+
 /// An annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {

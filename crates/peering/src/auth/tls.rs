@@ -1,7 +1,7 @@
 //! TLS with a certificate that may change while serving, for clients of whom nothing is known.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,10 @@ const MOST: usize = 256;
 const HELLO: Duration = Duration::from_secs(5);
 /// How long a connection may last in all.
 const VISIT: Duration = Duration::from_mins(1);
+
+/// Where a request comes from, for those who count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller(pub(super) IpAddr);
 
 /// Serves the router with the certificate of the Secret, as it is at the beginning of each connection.
 pub(super) async fn serve(
@@ -124,8 +128,9 @@ async fn attend(
 ) {
     let visit = async {
         let stream = tokio::time::timeout(HELLO, acceptor.accept(stream)).await.context("no hello")??;
-        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             let mut router = router.clone();
+            request.extensions_mut().insert(Caller(caller.ip()));
             async move {
                 Ok::<_, Infallible>(
                     router.call(request.map(Body::new)).await.unwrap_or_else(|never| match never {}),

@@ -1,0 +1,189 @@
+//! The approver: decides on the requests that the auth service has filed, and believes nothing of what that says.
+//!
+//! Flow: read what was filed, judge it from the beginning, redeem the token, make sure that the peer is known and can be
+//! removed again, give it a namespace and rights, and only then approve. Guarantees: each step may be cut off and
+//! repeated; rights are given only under a `ForeignCluster` that is held and not going away; one request that fails
+//! is tried again by itself and delays no other for long. Requests are decided one after the other, so that no two
+//! of them use one token or make one peer twice.
+
+mod admission;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferro_api::names::labels;
+use ferro_core::auth::Reason;
+use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::watch::Watched;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::auth::{CHALLENGE, CHALLENGE_KEY};
+use crate::filing::{self, Answer};
+use crate::home::Home;
+use crate::{tenant, tokens};
+
+/// Pause before a request is looked at again; it waits for seconds only.
+const RETRY: Duration = Duration::from_millis(500);
+/// The most that one look at a request may take.
+const LOOK: Duration = Duration::from_secs(10);
+/// The auth service clears away what it filed; after this long it has not.
+const FORGOTTEN: Duration = Duration::from_mins(5);
+/// How often tokens and generations that have expired are forgotten.
+const SWEEP: Duration = Duration::from_hours(1);
+
+/// The user that the auth service is in this cluster, by the namespace of the installation.
+pub fn auth_service(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:ferro-auth")
+}
+
+/// Decides on the requests that this user files, until the tasks end.
+pub async fn run(tasks: Tasks, home: Home, filed_by: String) -> Result<()> {
+    ensure_challenge_key(&home.client, &home.namespace).await?;
+    tenant::ensure_generations(&home.client, &home.namespace).await?;
+    home.ready().await?;
+    let api: Api<CertificateSigningRequest> = Api::all(home.client.clone());
+    let ours = watcher::Config::default().labels(&labels::PART_OF.selector());
+    let mut requests = Watched::start(&tasks, "certificate requests", api.clone(), ours);
+    requests.ready().await?;
+    let mut approver = Approver { home, api, filed_by, not_before: HashMap::new() };
+    let mut swept: Option<Instant> = None;
+    loop {
+        if swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
+            approver.sweep().await;
+            swept = Some(Instant::now());
+        }
+        let wake = approver.look(&requests).await;
+        tokio::select! {
+            changed = requests.changed() => changed?,
+            () = tokio::time::sleep(wake) => {}
+        }
+    }
+}
+
+struct Approver {
+    home: Home,
+    api: Api<CertificateSigningRequest>,
+    filed_by: String,
+    /// When to look at a request again at the earliest.
+    not_before: HashMap<String, Instant>,
+}
+
+/// What comes of a look at a request.
+enum Outcome {
+    /// The tenant namespace of whoever is let in, or why not.
+    Decided(Result<String, Reason>),
+    /// Not yet; something else must happen first.
+    Wait,
+}
+
+impl Approver {
+    /// Looks at all requests, and says when to do so again without being told.
+    async fn look(&mut self, requests: &Watched<CertificateSigningRequest>) -> Duration {
+        let mut objects = requests.all();
+        objects.retain(|object| filing::is_ours(object, &self.filed_by));
+        self.not_before.retain(|name, _| objects.iter().any(|object| object.name_any() == *name));
+        let mut wake = SWEEP;
+        for object in &objects {
+            let name = object.name_any();
+            let left = FORGOTTEN.saturating_sub(age(&object.metadata, Timestamp::now()));
+            let is_open = left.is_zero() || filing::answer(object) == Answer::Undecided;
+            if is_open && self.not_before.get(&name).is_none_or(|at| *at <= Instant::now()) {
+                let pause = if left.is_zero() {
+                    self.clear_away(&name).await
+                } else {
+                    self.settle(&name, object).await
+                };
+                // Also when all went well: what was written shows in the watch a moment later.
+                self.not_before.insert(name.clone(), Instant::now() + pause);
+            }
+            let again = self.not_before.get(&name).filter(|_| is_open);
+            wake = wake.min(again.map_or(left, |at| at.duration_since(Instant::now())));
+        }
+        wake
+    }
+
+    /// Decides on one request; what fails is tried again after the pause.
+    async fn settle(&self, name: &str, object: &CertificateSigningRequest) -> Duration {
+        let settled = tokio::time::timeout(LOOK, self.try_settle(name, object)).await;
+        if let Err(error) = settled.context("the API server is slow").flatten() {
+            warn!(request = name, error = format!("{error:#}"), "will be tried again");
+        }
+        RETRY
+    }
+
+    async fn try_settle(&self, name: &str, object: &CertificateSigningRequest) -> Result<()> {
+        let decision = match self.decide(object).await? {
+            Outcome::Decided(decision) => decision,
+            Outcome::Wait => return Ok(()),
+        };
+        let decided = filing::decided(object, &decision);
+        match self.api.replace_subresource("approval", name, &PostParams::default(), &decided).await {
+            Ok(_) => {}
+            // Whoever asked has given up.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(error) => return Err(error).context("cannot write the decision"),
+        }
+        match decision {
+            Ok(namespace) => info!(request = name, namespace, "let a cluster in"),
+            Err(reason) => info!(request = name, ?reason, "did not let a cluster in"),
+        }
+        Ok(())
+    }
+
+    /// Removes what an auth service that was ended in mid-way has left.
+    async fn clear_away(&self, name: &str) -> Duration {
+        match self.api.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Ok(_) => debug!(request = name, "cleared away a forgotten request"),
+            Err(error) => warn!(request = name, %error, "cannot clear away a request"),
+        }
+        LOOK
+    }
+
+    /// Forgets what has expired. It can wait for the next time when it fails.
+    async fn sweep(&self) {
+        let (client, namespace) = (&self.home.client, &self.home.namespace);
+        if let Err(error) = tokens::sweep(client, namespace).await {
+            warn!(error = format!("{error:#}"), "cannot forget expired tokens");
+        }
+        if let Err(error) = tenant::prune_generations(client, namespace).await {
+            warn!(error = format!("{error:#}"), "cannot forget old generations");
+        }
+    }
+}
+
+/// How old an object is.
+fn age(metadata: &ObjectMeta, now: Timestamp) -> Duration {
+    let created = metadata.creation_timestamp.as_ref().map_or(now, |created| created.0);
+    now.duration_since(created).try_into().unwrap_or_default()
+}
+
+/// Makes the key by which the auth service knows its challenges, if there is none.
+async fn ensure_challenge_key(client: &Client, namespace: &str) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let cannot = || format!("cannot use the Secret {namespace}/{CHALLENGE}");
+    if secrets.get_opt(CHALLENGE).await.with_context(cannot)?.is_some() {
+        return Ok(());
+    }
+    let mut key = vec![0; 32];
+    SystemRandom::new().fill(&mut key).ok().context("this machine gives no random numbers")?;
+    let mut metadata = ObjectMeta { name: Some(CHALLENGE.into()), ..ObjectMeta::default() };
+    labels::PART_OF.put_on(&mut metadata);
+    let data = Some([(CHALLENGE_KEY.to_owned(), ByteString(key))].into());
+    match secrets.create(&PostParams::default(), &Secret { metadata, data, ..Secret::default() }).await {
+        // Somebody else made it.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        created => created.map(drop).with_context(cannot),
+    }
+}
