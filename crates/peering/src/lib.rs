@@ -4,12 +4,14 @@
 
 pub mod approver;
 pub mod auth;
+pub mod contact;
 mod filing;
 pub mod home;
 pub mod identity;
 pub mod keepsake;
 pub mod lan;
 pub mod reach;
+pub mod remote;
 pub mod replicator;
 pub mod tenant;
 pub mod tokens;
