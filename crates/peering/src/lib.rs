@@ -10,6 +10,7 @@ pub mod home;
 pub mod identity;
 pub mod keepsake;
 pub mod lan;
+pub mod peers;
 pub mod reach;
 pub mod remote;
 pub mod replicator;

@@ -1,8 +1,11 @@
 //! The replicator: keeps copies of our objects in a peer's namespace, and brings their status home.
 //!
-//! One task for each peer and kind, so that a slow, dead or hostile peer delays only itself. `ferro_core::replication`
-//! decides; a plan is performed write by write until one fails, and made anew from what is then.
+//! One task for each peer and kind, so that a slow, dead or hostile peer delays only itself. What is here is watched
+//! once for all peers, what is there once for each. `ferro_core::replication` decides; a plan is performed write by
+//! write until one fails, and made anew from what is then.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -37,35 +40,69 @@ pub struct Ends {
     pub remote_namespace: String,
 }
 
+/// The kinds that are copied, as they are here: each is watched once, however many peers there are.
+#[derive(Clone)]
+pub struct Originals {
+    tasks: Tasks,
+    client: Client,
+    watches: Arc<Mutex<HashMap<ReplicatedResource, Watched<DynamicObject>>>>,
+}
+
+impl Originals {
+    /// Nothing is watched until it is needed.
+    pub fn new(tasks: Tasks, client: Client) -> Self {
+        Self { tasks, client, watches: Arc::default() }
+    }
+
+    fn of(&self, resource: &ReplicatedResource) -> Watched<DynamicObject> {
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = || {
+            let kind = api_resource(resource);
+            let api = Api::all_with(self.client.clone(), &kind);
+            Watched::start_kind(&self.tasks, "originals", api, watcher::Config::default(), kind)
+        };
+        watches.entry(resource.clone()).or_insert_with(start).clone()
+    }
+}
+
 /// One kind on its way to one peer.
 struct Replicator {
     ends: Ends,
     rule: Rule,
     local: Api<DynamicObject>,
     remote: Api<DynamicObject>,
+    trouble: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Starts replication to a peer of all kinds that the rules name; it ends with the tasks.
-pub fn start(tasks: &Tasks, ends: &Ends, local: &Client, remote: &Client, rules: Vec<Rule>) {
+/// Starts replication to a peer of all kinds that the rules name; it ends with the tasks. Whoever asks is told of
+/// trouble, so that it can find out whether the peer still lets this cluster in.
+pub fn start(
+    tasks: &Tasks,
+    ends: &Ends,
+    originals: &Originals,
+    remote: &Client,
+    rules: Vec<Rule>,
+    trouble: impl Fn() + Send + Sync + 'static,
+) {
+    let trouble: Arc<dyn Fn() + Send + Sync> = Arc::new(trouble);
     for rule in rules {
         let kind = api_resource(&rule.resource);
         let replicator = Replicator {
             ends: ends.clone(),
-            local: Api::namespaced_with(local.clone(), &ends.local_namespace, &kind),
+            local: Api::namespaced_with(originals.client.clone(), &ends.local_namespace, &kind),
             remote: Api::namespaced_with(remote.clone(), &ends.remote_namespace, &kind),
             rule,
+            trouble: Arc::clone(&trouble),
         };
-        tasks.spawn("replicator", replicator.run(tasks.clone(), kind));
+        let here = originals.of(&replicator.rule.resource);
+        tasks.spawn("replicator", replicator.run(tasks.clone(), here, kind));
     }
 }
 
 impl Replicator {
-    async fn run(self, tasks: Tasks, kind: ApiResource) -> Result<()> {
-        let watch = |name, api: &Api<DynamicObject>| {
-            Watched::start_kind(&tasks, name, api.clone(), watcher::Config::default(), kind.clone())
-        };
-        let mut originals = watch("originals", &self.local);
-        let mut copies = watch("copies", &self.remote);
+    async fn run(self, tasks: Tasks, mut originals: Watched<DynamicObject>, kind: ApiResource) -> Result<()> {
+        let all = watcher::Config::default();
+        let mut copies = Watched::start_kind(&tasks, "copies", self.remote.clone(), all, kind);
         loop {
             // Both lists must be complete: an object missing from one of them counts as gone.
             originals.ready().await?;
@@ -80,13 +117,13 @@ impl Replicator {
     }
 
     /// Plans and performs; says whether to try again without waiting for a change.
-    async fn reconcile(
-        &self,
-        originals: &[std::sync::Arc<DynamicObject>],
-        copies: &[std::sync::Arc<DynamicObject>],
-    ) -> bool {
+    async fn reconcile(&self, originals: &[Arc<DynamicObject>], copies: &[Arc<DynamicObject>]) -> bool {
         let link = Link { us: &self.ends.us, peer: &self.ends.peer, namespace: &self.ends.remote_namespace };
-        let originals: Vec<DynamicObject> = originals.iter().map(|object| (**object).clone()).collect();
+        let here = |object: &&Arc<DynamicObject>| {
+            object.metadata.namespace.as_ref() == Some(&self.ends.local_namespace)
+        };
+        let originals: Vec<DynamicObject> =
+            originals.iter().filter(here).map(|object| (**object).clone()).collect();
         let copies: Vec<DynamicObject> = copies.iter().map(|object| (**object).clone()).collect();
         let plan = plan(&link, &self.rule, &originals, &copies);
         for problem in &plan.problems {
@@ -101,6 +138,7 @@ impl Replicator {
                     error = format!("{error:#}"),
                     "will be tried again"
                 );
+                (self.trouble)();
                 return true;
             }
         }

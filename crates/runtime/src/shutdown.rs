@@ -66,6 +66,11 @@ impl Tasks {
         }
     }
 
+    /// Whether the end was said, by somebody or by a task that failed.
+    pub fn have_ended(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
     /// Waits until the end is said.
     pub async fn ended(&self) {
         self.token.cancelled().await;

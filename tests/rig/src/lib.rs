@@ -10,6 +10,7 @@ mod components;
 pub mod images;
 pub mod lan;
 pub mod node;
+pub mod objects;
 mod pki;
 pub mod plan;
 pub mod protocol;

@@ -7,7 +7,7 @@ use ferro_api::crds;
 use ferro_api::discovery::ResourceRequest;
 use ferro_api::names::{finalizers, labels};
 use ferro_core::replication::rules;
-use ferro_peering::replicator::{self, Ends};
+use ferro_peering::replicator::{self, Ends, Originals};
 use ferro_runtime::shutdown::Tasks;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -72,7 +72,8 @@ async fn pair(topology: &Topology, name: &str) -> Result<Pair> {
 impl Pair {
     fn start(&self, a: &Cluster, b: &Cluster, local_namespace: String, remote_namespace: String) {
         let ends = Ends { us: US.into(), peer: PEER.into(), local_namespace, remote_namespace };
-        replicator::start(&self.tasks, &ends, &a.client, &b.client, rules(&[]));
+        let originals = Originals::new(self.tasks.clone(), a.client.clone());
+        replicator::start(&self.tasks, &ends, &originals, &b.client, rules(&[]), || {});
     }
 
     async fn copied(&self, name: &str, url: &str) -> Result<ResourceRequest> {

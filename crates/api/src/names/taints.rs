@@ -1,14 +1,20 @@
-//! The taint that keeps pods off virtual nodes unless a namespace was extended over them.
+//! The taints of virtual nodes: one keeps pods off unless a namespace was extended over them, one moves them away.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 const KEY: &str = "virtual-node.liqo.io/not-allowed";
+const DRAINING: &str = "virtual-node.liqo.io/draining";
 const VALUE: &str = "true";
 const EFFECT: &str = "NoExecute";
 
 /// The taint of every virtual node.
 pub fn not_allowed() -> Taint {
     Taint { key: KEY.into(), value: Some(VALUE.into()), effect: EFFECT.into(), time_added: None }
+}
+
+/// The taint of a virtual node that is being emptied. No pod of a peer tolerates it.
+pub fn draining() -> Taint {
+    Taint { key: DRAINING.into(), value: Some(VALUE.into()), effect: EFFECT.into(), time_added: None }
 }
 
 /// What a pod needs to run on a virtual node in spite of the taint.

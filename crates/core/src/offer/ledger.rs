@@ -87,8 +87,8 @@ impl Ledger {
     }
 
     /// Strikes a pod. True when what is free may have changed.
-    pub fn remove_pod(&mut self, pod: &Pod) -> bool {
-        self.strike(&key_of(pod))
+    pub fn remove_pod(&mut self, namespace: &str, name: &str) -> bool {
+        self.strike(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// What a consumer uses or could use of this cluster.

@@ -1,0 +1,438 @@
+//! The one place that writes for the controller of peers: each write of a plan, and what people are shown.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use ferro_api::discovery::{ForeignCluster, ResourceRequest};
+use ferro_api::names::{annotations, finalizers, labels, taints};
+use ferro_api::sharing::ResourceOffer;
+use ferro_core::keepalive::{Signal, Timing};
+use ferro_core::names;
+use ferro_core::peering::{Notice, Plan, Snapshot, Write};
+use ferro_core::replication::mark;
+use ferro_core::virtual_node::{Health, VirtualNode};
+use ferro_runtime::watch::Watched;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::facts::{Facts, id_of, is_draining};
+use super::stock::{Check, Stock, has, lacks};
+use crate::home::Home;
+use crate::identity::Own;
+use crate::{keepsake, tenant};
+
+const MANAGER: &str = "ferro-controller";
+/// What the nodes that stand for peers report as their version.
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"), "-ferro");
+
+/// Writes.
+pub(super) struct Hand {
+    client: Client,
+    installation: String,
+    peers: Watched<ForeignCluster>,
+    secrets: Watched<Secret>,
+    stock: Stock,
+    recorder: Recorder,
+}
+
+impl Hand {
+    pub(super) fn new(home: &Home, stock: Stock) -> Self {
+        let reporter = Reporter { controller: MANAGER.into(), instance: None };
+        Self {
+            client: home.client.clone(),
+            installation: home.namespace.clone(),
+            peers: home.peers.clone(),
+            secrets: home.secrets.clone(),
+            stock,
+            recorder: Recorder::new(home.client.clone(), reporter),
+        }
+    }
+
+    /// Performs one write, and says how to tell that the watches have seen it.
+    pub(super) async fn perform(
+        &self,
+        peer: &ForeignCluster,
+        own: &Arc<Own>,
+        facts: &Facts,
+        snapshot: &Snapshot<'_>,
+        write: &Write,
+    ) -> Result<Option<Check>> {
+        info!(peer = peer.name_any(), write = word(write), "writes");
+        match write {
+            Write::AddFinalizer => self.change(peer, Patch::Merge(held_by(peer, finalizers::PEERING))).await,
+            Write::DropFinalizer => self.change(peer, let_go(peer, finalizers::PEERING)?).await,
+            Write::Join => self.change(peer, Patch::Merge(joined())).await,
+            Write::ClearForce => self.change(peer, Patch::Merge(not_forced())).await,
+            Write::CreateNamespace => self.create_namespace(peer).await,
+            Write::DeleteNamespace => self.delete_namespace(facts).await,
+            Write::RevokePeer => self.revoke(peer, facts).await,
+            Write::ForgetIdentity => {
+                keepsake::forget(&self.client, &self.installation, peer).await?;
+                let name = keepsake::name(&peer.name_any());
+                Ok(Some(lacks(&self.secrets, Some(&self.installation), &name)))
+            }
+            Write::CreateRequest(spec) => {
+                let request = ResourceRequest {
+                    metadata: ours(peer, own, facts)?,
+                    spec: (**spec).clone(),
+                    status: None,
+                };
+                self.create(&request, &self.stock.requests).await
+            }
+            Write::DeleteRequest => self.delete(facts.request.as_deref(), &self.stock.requests).await,
+            Write::ReleaseRequest => self.release(facts.request.as_deref(), finalizers::REPLICATION).await,
+            Write::AnswerOffer(status) => self.answer(facts.offered.as_deref(), json!(status)).await,
+            Write::HoldOffer => self.hold(facts.offered.as_deref()).await,
+            Write::LetGoOffer => self.release(facts.offered.as_deref(), finalizers::VIRTUAL_NODE).await,
+            Write::DiscardOffer => self.delete(facts.offered.as_deref(), &self.stock.offers).await,
+            Write::CreateNode => self.create_node(peer, facts, snapshot).await,
+            Write::DrainNode => self.drain(facts, true).await,
+            Write::RestoreNode => self.drain(facts, false).await,
+            Write::DeleteNode => self.delete_node(facts).await,
+            Write::AnswerRequest(status) => self.answer(facts.asked.as_deref(), json!(status)).await,
+            Write::CreateOffer(spec) => {
+                let offer =
+                    ResourceOffer { metadata: ours(peer, own, facts)?, spec: (**spec).clone(), status: None };
+                self.create(&offer, &self.stock.offers).await
+            }
+            Write::PatchOffer(patch) => self.patch(facts.offer.as_deref(), Patch::Merge(patch.clone())).await,
+            Write::WithdrawOffer => {
+                let now = json!({"spec": {"withdrawalTimestamp": format!("{:.0}", snapshot.now)}});
+                self.patch(facts.offer.as_deref(), Patch::Merge(now)).await
+            }
+            Write::DeleteOffer => self.delete(facts.offer.as_deref(), &self.stock.offers).await,
+            Write::ReleaseOffer => self.release(facts.offer.as_deref(), finalizers::REPLICATION).await,
+        }
+    }
+
+    /// Brings the status up to date, and tells what is new.
+    pub(super) async fn show(&self, peer: &ForeignCluster, plan: &Plan) -> Result<Option<Check>> {
+        let Some(status) = &plan.status else { return Ok(None) };
+        let peers: Api<ForeignCluster> = Api::all(self.client.clone());
+        let patched = peers.patch_status(&peer.name_any(), &how(), &Patch::Merge(status)).await;
+        let cannot = "cannot write the status of the ForeignCluster";
+        let Some(shown) = unless_gone(patched).context(cannot)? else { return Ok(None) };
+        for notice in &plan.notices {
+            self.tell(peer, notice).await;
+        }
+        Ok(Some(has(&self.peers, &shown)))
+    }
+
+    /// Brings the node that stands for the peer up to date.
+    pub(super) async fn keep_node(
+        &self,
+        peer: &ForeignCluster,
+        facts: &Facts,
+        snapshot: &Snapshot<'_>,
+    ) -> Result<Option<Check>> {
+        let (Some(node), Some(offered), Some(id)) = (&facts.node, &facts.offered, id_of(peer)) else {
+            return Ok(None);
+        };
+        let name = node.name_any();
+        let kept = virtual_node(&name, id, peer, offered);
+        let upkeep = kept.upkeep(node, &health(facts, snapshot), snapshot.now);
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let cannot = || format!("cannot bring the Node {name} up to date");
+        if let Some(patch) = upkeep.object {
+            let patched = nodes.patch(&name, &how(), &Patch::Merge(patch)).await.with_context(cannot)?;
+            return Ok(Some(has(&self.stock.nodes, &patched)));
+        }
+        if let Some(patch) = upkeep.status {
+            let patched =
+                nodes.patch_status(&name, &how(), &Patch::Merge(patch)).await.with_context(cannot)?;
+            return Ok(Some(has(&self.stock.nodes, &patched)));
+        }
+        Ok(None)
+    }
+
+    /// An Event; one that cannot be written is not worth stopping for.
+    async fn tell(&self, peer: &ForeignCluster, notice: &Notice) {
+        let type_ = if notice.warning { EventType::Warning } else { EventType::Normal };
+        let event = Event {
+            type_,
+            reason: notice.reason.clone(),
+            note: Some(notice.note.clone()),
+            action: "Reconcile".into(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &peer.object_ref(&())).await {
+            warn!(peer = peer.name_any(), %error, "an Event could not be written");
+        }
+    }
+
+    async fn change(&self, peer: &ForeignCluster, patch: Patch<Value>) -> Result<Option<Check>> {
+        let peers: Api<ForeignCluster> = Api::all(self.client.clone());
+        let changed = unless_gone(peers.patch(&peer.name_any(), &how(), &patch).await)
+            .context("cannot change the ForeignCluster")?;
+        let there = changed.filter(|changed| !is_leaving(changed));
+        Ok(there.map(|changed| has(&self.peers, &changed)))
+    }
+
+    async fn create_namespace(&self, peer: &ForeignCluster) -> Result<Option<Check>> {
+        let id = id_of(peer).context("it is not known yet who the peer is")?;
+        let name = peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.clone());
+        let name = tenant::ensure_namespace(&self.client, name.as_deref().unwrap_or_default(), id).await?;
+        let watched = self.stock.namespaces.clone();
+        Ok(Some(Box::new(move || watched.get(None, &name).is_some())))
+    }
+
+    async fn delete_namespace(&self, facts: &Facts) -> Result<Option<Check>> {
+        let Some(tenant) = &facts.tenant else { return Ok(None) };
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let deleted = namespaces.delete(&tenant.name_any(), &only(tenant.as_ref())).await;
+        unless_gone(deleted).with_context(|| format!("cannot delete the Namespace {}", tenant.name_any()))?;
+        Ok(Some(lacks(&self.stock.namespaces, None, &tenant.name_any())))
+    }
+
+    async fn revoke(&self, peer: &ForeignCluster, facts: &Facts) -> Result<Option<Check>> {
+        let (Some(tenant), Some(id)) = (&facts.tenant, id_of(peer)) else { return Ok(None) };
+        let id = id.parse().context("the clusterID is not one")?;
+        tenant::revoke(&self.client, &self.installation, &tenant.name_any(), &id).await?;
+        Ok(Some(lacks(&self.stock.bindings, Some(&tenant.name_any()), tenant::BINDING)))
+    }
+
+    fn api<K>(&self, meta: &ObjectMeta) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
+    }
+
+    async fn create<K>(&self, object: &K, watched: &Watched<K>) -> Result<Option<Check>>
+    where
+        K: Kept,
+    {
+        match self.api::<K>(object.meta()).create(&PostParams::default(), object).await {
+            Ok(created) => Ok(Some(has(watched, &created))),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot create the {}", described(object))),
+        }
+    }
+
+    async fn delete<K: Kept>(&self, object: Option<&K>, watched: &Watched<K>) -> Result<Option<Check>> {
+        let Some(object) = object else { return Ok(None) };
+        let deleted = self.api::<K>(object.meta()).delete(&object.name_any(), &only(object)).await;
+        unless_gone(deleted).with_context(|| format!("cannot delete the {}", described(object)))?;
+        Ok(Some(lacks(watched, object.meta().namespace.as_deref(), &object.name_any())))
+    }
+
+    async fn patch<K: Kept>(&self, object: Option<&K>, patch: Patch<Value>) -> Result<Option<Check>> {
+        let Some(object) = object else { return Ok(None) };
+        let patched = self.api::<K>(object.meta()).patch(&object.name_any(), &how(), &patch).await;
+        let patched =
+            unless_gone(patched).with_context(|| format!("cannot change the {}", described(object)))?;
+        // An object that goes with its last finalizer is not seen again.
+        let there = patched.filter(|patched| !is_leaving(patched));
+        Ok(there.map(|patched| K::seen(&self.stock, &patched)))
+    }
+
+    async fn answer<K: Kept>(&self, object: Option<&K>, status: Value) -> Result<Option<Check>> {
+        let Some(object) = object else { return Ok(None) };
+        let patch = json!({"status": status});
+        let patched =
+            self.api::<K>(object.meta()).patch_status(&object.name_any(), &how(), &Patch::Merge(patch)).await;
+        let patched =
+            unless_gone(patched).with_context(|| format!("cannot answer the {}", described(object)))?;
+        Ok(patched.map(|patched| K::seen(&self.stock, &patched)))
+    }
+
+    async fn hold(&self, offer: Option<&ResourceOffer>) -> Result<Option<Check>> {
+        let Some(offer) = offer else { return Ok(None) };
+        self.patch(Some(offer), Patch::Merge(held_by(offer, finalizers::VIRTUAL_NODE))).await
+    }
+
+    async fn release<K: Kept>(&self, object: Option<&K>, finalizer: &str) -> Result<Option<Check>> {
+        let Some(object) = object else { return Ok(None) };
+        self.patch(Some(object), let_go(object, finalizer)?).await
+    }
+
+    async fn create_node(
+        &self,
+        peer: &ForeignCluster,
+        facts: &Facts,
+        snapshot: &Snapshot<'_>,
+    ) -> Result<Option<Check>> {
+        let (Some(offered), Some(id)) = (&facts.offered, id_of(peer)) else { return Ok(None) };
+        let called = peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.clone());
+        let name = names::virtual_node(called.as_deref().unwrap_or_default(), id);
+        let node = virtual_node(&name, id, peer, offered).register(&health(facts, snapshot), snapshot.now);
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        match nodes.create(&PostParams::default(), &node).await {
+            Ok(created) => Ok(Some(has(&self.stock.nodes, &created))),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let present = nodes.get_metadata(&name).await.context("cannot read the Node")?;
+                names::adopt(&format!("the Node {name}"), labels::REMOTE_ID.of(&present.metadata), id)?;
+                Ok(None)
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot register the Node {name}")),
+        }
+    }
+
+    async fn drain(&self, facts: &Facts, drain: bool) -> Result<Option<Check>> {
+        let Some(node) = &facts.node else { return Ok(None) };
+        if is_draining(node) == drain {
+            return Ok(None);
+        }
+        let spec = node.spec.clone().unwrap_or_default();
+        let mut kept = spec.taints.unwrap_or_default();
+        kept.retain(|taint| taint.key != taints::draining().key);
+        if drain {
+            kept.push(taints::draining());
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": kept, "unschedulable": drain.then_some(true)},
+        });
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patched = nodes.patch(&node.name_any(), &how(), &Patch::Merge(patch)).await;
+        let patched =
+            unless_gone(patched).with_context(|| format!("cannot drain the Node {}", node.name_any()))?;
+        Ok(patched.map(|patched| has(&self.stock.nodes, &patched)))
+    }
+
+    async fn delete_node(&self, facts: &Facts) -> Result<Option<Check>> {
+        let Some(node) = &facts.node else { return Ok(None) };
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let deleted = nodes.delete(&node.name_any(), &only(node.as_ref())).await;
+        unless_gone(deleted).with_context(|| format!("cannot delete the Node {}", node.name_any()))?;
+        Ok(Some(lacks(&self.stock.nodes, None, &node.name_any())))
+    }
+}
+
+/// A kind of object that the two clusters exchange.
+trait Kept:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    /// How to tell that the watch has seen this version.
+    fn seen(stock: &Stock, written: &Self) -> Check;
+}
+
+impl Kept for ResourceRequest {
+    fn seen(stock: &Stock, written: &Self) -> Check {
+        has(&stock.requests, written)
+    }
+}
+
+impl Kept for ResourceOffer {
+    fn seen(stock: &Stock, written: &Self) -> Check {
+        has(&stock.offers, written)
+    }
+}
+
+/// The metadata of an object of ours for this peer, which is copied to it.
+fn ours(peer: &ForeignCluster, own: &Own, facts: &Facts) -> Result<ObjectMeta> {
+    let namespace = facts.namespace().context("there is no namespace for the peer yet")?;
+    let id = id_of(peer).context("it is not known yet who the peer is")?;
+    let us = own.signer.identity();
+    let mut meta = ObjectMeta {
+        name: Some(names::foreign_cluster(us.name().as_str(), &us.id().to_string())),
+        namespace: Some(namespace),
+        ..ObjectMeta::default()
+    };
+    mark(&mut meta, id);
+    labels::PART_OF.put_on(&mut meta);
+    Ok(meta)
+}
+
+fn virtual_node<'a>(
+    name: &'a str,
+    cluster_id: &'a str,
+    peer: &'a ForeignCluster,
+    offered: &'a ResourceOffer,
+) -> VirtualNode<'a> {
+    VirtualNode {
+        name,
+        cluster_id,
+        offer: &offered.spec,
+        corrections: peer.spec.node_labels.as_ref(),
+        version: VERSION,
+    }
+}
+
+fn health<'a>(facts: &Facts, snapshot: &Snapshot<'a>) -> Health<'a> {
+    let offer = facts.offered.as_ref().map(|offered| &offered.spec);
+    let timing = Timing::new(&snapshot.config.advertisement(), offer);
+    let heard = snapshot.outgoing.heard.unwrap_or(snapshot.now);
+    Health {
+        signal: Signal::judge(heard, &timing, snapshot.now),
+        network: snapshot.network,
+        ending: snapshot.outgoing.node.is_some_and(|node| node.draining || node.going),
+    }
+}
+
+fn how() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
+}
+
+/// Deletes this object, and no later one of the same name.
+fn only<K: Resource>(object: &K) -> DeleteParams {
+    let preconditions = Some(Preconditions { uid: object.meta().uid.clone(), resource_version: None });
+    DeleteParams { preconditions, ..DeleteParams::default() }
+}
+
+/// What is gone needs no more change.
+fn unless_gone<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Whether nothing holds an object that is being deleted.
+fn is_leaving<K: Resource>(object: &K) -> bool {
+    object.meta().deletion_timestamp.is_some() && object.meta().finalizers.iter().flatten().next().is_none()
+}
+
+/// One finalizer more, for this version of the object: finalizers are one list that several write.
+fn held_by<K: Resource>(object: &K, finalizer: &str) -> Value {
+    let meta = object.meta();
+    let others = meta.finalizers.iter().flatten().map(String::as_str).filter(|name| *name != finalizer);
+    let finalizers: Vec<&str> = others.chain([finalizer]).collect();
+    json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}})
+}
+
+/// One finalizer less, whatever else has changed on the object, as long as the list is still the same.
+fn let_go<K: Resource>(object: &K, finalizer: &str) -> Result<Patch<Value>> {
+    let present: Vec<&String> = object.meta().finalizers.iter().flatten().collect();
+    let others: Vec<&&String> = present.iter().filter(|name| **name != finalizer).collect();
+    let operations = json!([
+        {"op": "test", "path": "/metadata/finalizers", "value": present},
+        {"op": "replace", "path": "/metadata/finalizers", "value": others},
+    ]);
+    Ok(Patch::Json(serde_json::from_value(operations).context("not a patch")?))
+}
+
+fn joined() -> Value {
+    json!({"metadata": {"annotations": {annotations::AUTO_JOINED.key(): "true"}}, "spec": {"join": true}})
+}
+
+fn not_forced() -> Value {
+    json!({"metadata": {"annotations": {annotations::FORCE.key(): null}}})
+}
+
+fn described<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    let meta = object.meta();
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or("-"), meta.name.as_deref().unwrap_or("-"));
+    format!("{} {namespace}/{name}", K::kind(&()))
+}
+
+/// What a write is called in the log; its content may be long.
+fn word(write: &Write) -> String {
+    let text = format!("{write:?}");
+    text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+}

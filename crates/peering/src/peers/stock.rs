@@ -1,0 +1,94 @@
+//! All kinds that a decision about a peer looks at, each watched once.
+
+use anyhow::Result;
+use ferro_api::discovery::ResourceRequest;
+use ferro_api::names::labels;
+use ferro_api::sharing::ResourceOffer;
+use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::watch::Watched;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt as _};
+
+/// Whether a watch has seen what was written.
+pub(super) type Check = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What is watched.
+#[derive(Clone)]
+pub(super) struct Stock {
+    pub(super) namespaces: Watched<Namespace>,
+    pub(super) bindings: Watched<RoleBinding>,
+    pub(super) requests: Watched<ResourceRequest>,
+    pub(super) offers: Watched<ResourceOffer>,
+    pub(super) nodes: Watched<Node>,
+    pub(super) classes: Watched<StorageClass>,
+}
+
+impl Stock {
+    pub(super) fn start(tasks: &Tasks, client: &Client) -> Self {
+        let of_ours = watcher::Config::default().labels(&labels::PART_OF.selector());
+        let all = watcher::Config::default();
+        Self {
+            namespaces: Watched::start(tasks, "namespaces", Api::all(client.clone()), of_ours.clone()),
+            bindings: Watched::start(tasks, "bindings", Api::all(client.clone()), of_ours),
+            requests: Watched::start(tasks, "requests", Api::all(client.clone()), all.clone()),
+            offers: Watched::start(tasks, "offers", Api::all(client.clone()), all.clone()),
+            nodes: Watched::start(tasks, "nodes", Api::all(client.clone()), all.clone()),
+            classes: Watched::start(tasks, "storage classes", Api::all(client.clone()), all),
+        }
+    }
+
+    pub(super) async fn ready(&self) -> Result<()> {
+        self.namespaces.ready().await?;
+        self.bindings.ready().await?;
+        self.requests.ready().await?;
+        self.offers.ready().await?;
+        self.nodes.ready().await?;
+        self.classes.ready().await
+    }
+
+    /// Waits until any of it changes.
+    pub(super) async fn changed(&mut self) -> Result<()> {
+        tokio::select! {
+            changed = self.namespaces.changed() => changed,
+            changed = self.bindings.changed() => changed,
+            changed = self.requests.changed() => changed,
+            changed = self.offers.changed() => changed,
+            changed = self.nodes.changed() => changed,
+            changed = self.classes.changed() => changed,
+        }
+    }
+}
+
+/// Whether the watch has this version of the object, or a later one.
+pub(super) fn has<K>(watched: &Watched<K>, written: &K) -> Check
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (watched, namespace, name) = (watched.clone(), written.namespace(), written.name_any());
+    let version = number(written);
+    Box::new(move || {
+        watched.get(namespace.as_deref(), &name).is_some_and(|object| number(object.as_ref()) >= version)
+    })
+}
+
+/// Whether the watch knows that the object is going or gone.
+pub(super) fn lacks<K>(watched: &Watched<K>, namespace: Option<&str>, name: &str) -> Check
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (watched, namespace, name) = (watched.clone(), namespace.map(str::to_owned), name.to_owned());
+    Box::new(move || {
+        watched
+            .get(namespace.as_deref(), &name)
+            .is_none_or(|object| object.meta().deletion_timestamp.is_some())
+    })
+}
+
+/// Versions are numbers that grow, which Kubernetes has come to promise.
+fn number<K: Resource>(object: &K) -> u64 {
+    object.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
