@@ -35,7 +35,7 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 8] = templates![
+const TEMPLATES: [(&str, &str); 9] = templates![
     "auth-rbac.yaml",
     "auth.yaml",
     "clusterconfig.yaml",
@@ -43,6 +43,7 @@ const TEMPLATES: [(&str, &str); 8] = templates![
     "controller.yaml",
     "node-rbac.yaml",
     "node.yaml",
+    "tenant-policy.yaml",
     "tenant-rbac.yaml",
 ];
 

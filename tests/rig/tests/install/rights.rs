@@ -27,6 +27,10 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
         let maps = "/api/v1/namespaces/liqo/configmaps";
         let identity = "/api/v1/namespaces/liqo/configmaps?fieldSelector=metadata.name%3Dferro-identity";
         let serving = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-auth-serving";
+        let challenge = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-challenge";
+        let tokens = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-tokens";
+        let generations =
+            "/api/v1/namespaces/liqo/configmaps?fieldSelector=metadata.name%3Dferro-generations";
         let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings?dryRun=All";
         let binding = |role: &str| {
             json!({"metadata": {"name": "x"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
@@ -48,6 +52,9 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
             ("ferro-auth", "GET", identity, Value::Null, true),
             ("ferro-auth", "GET", maps, Value::Null, false),
             ("ferro-auth", "GET", serving, Value::Null, true),
+            ("ferro-auth", "GET", challenge, Value::Null, true),
+            ("ferro-auth", "GET", generations, Value::Null, true),
+            ("ferro-auth", "GET", tokens, Value::Null, false),
             ("ferro-controller", "GET", "/api/v1/namespaces/liqo/secrets", Value::Null, true),
             ("ferro-controller", "GET", "/api/v1/secrets", Value::Null, false),
             ("ferro-controller", "GET", "/api/v1/namespaces/kube-system/secrets", Value::Null, false),

@@ -1,0 +1,120 @@
+//! The cluster that lets others in: bare, with the parts of a controller and an auth service in this process.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferro_api::crds;
+use ferro_api::discovery::ForeignCluster;
+use ferro_api::names::labels;
+use ferro_core::auth::{Terms, TokenSecret};
+use ferro_core::identity::ClusterId;
+use ferro_peering::home::Home;
+use ferro_peering::{approver, auth, identity, tokens};
+use ferro_runtime::health::Readiness;
+use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::watch::Watched;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use rig::plan::ClusterSpec;
+use rig::topology::Topology;
+use rig::wait::eventually;
+use tokio::sync::OnceCell;
+
+use crate::peer::Peer;
+
+pub(crate) const NAMESPACE: &str = "liqo";
+/// The user of the rig's kubeconfigs, which files requests here as the auth service does elsewhere.
+const ADMIN: &str = "kubernetes-admin";
+const TENANT_ROLES: &str = include_str!("../../../../deploy/chart/templates/tenant-rbac.yaml");
+const TENANT_POLICY: &str = include_str!("../../../../deploy/chart/templates/tenant-policy.yaml");
+
+static PROVIDER: OnceCell<Provider> = OnceCell::const_new();
+
+/// A bare cluster in which the controller's and the auth service's parts run, in this process.
+pub(crate) struct Provider {
+    _topology: Topology,
+    pub(crate) client: Client,
+    pub(crate) address: SocketAddr,
+    pub(crate) id: ClusterId,
+}
+
+pub(crate) async fn provider() -> Result<&'static Provider> {
+    PROVIDER.get_or_try_init(Provider::start).await
+}
+
+impl Provider {
+    async fn start() -> Result<Self> {
+        let spec = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
+        let topology = Topology::up("admission", vec![spec]).await?;
+        let cluster = topology.cluster("a")?;
+        let client = cluster.client.clone();
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in crds() {
+            let how = PatchParams::apply("test");
+            definitions.patch(&definition.name_any(), &how, &Patch::Apply(&definition)).await?;
+        }
+        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]).await?;
+        cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
+        for template in [TENANT_ROLES, TENANT_POLICY] {
+            cluster.apply(&template.replace("{{ .Chart.AppVersion | quote }}", "test")).await?;
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+        eventually("the namespace has its authorities", || async { Ok(maps.get("kube-root-ca.crt").await?) })
+            .await?;
+        let address = run_roles(&client)?;
+        let id = eventually("the cluster has an identity", || async {
+            let map = maps.get(identity::NAME).await?;
+            let id = map.data.and_then(|mut data| data.remove("clusterID")).context("no clusterID")?;
+            Ok(ClusterId::derived(&id)?)
+        })
+        .await?;
+        Ok(Self { _topology: topology, client, address, id })
+    }
+
+    /// A token as `ferro token` makes one.
+    pub(crate) async fn token(&self) -> Result<TokenSecret> {
+        let secret = tokens::new_secret()?;
+        let expires_at = Timestamp::now() + Duration::from_mins(10);
+        tokens::change(&self.client, NAMESPACE, |store| {
+            let terms = Terms { expires_at, one_use: true, bound_to: None };
+            Ok(store.mint(&secret, terms, Timestamp::now())?)
+        })
+        .await?;
+        Ok(secret)
+    }
+
+    /// The names of all that was made for a cluster.
+    pub(crate) async fn made_for(&self, peer: &Peer) -> Result<Vec<String>> {
+        let id = peer.id().to_string();
+        let of_peer = ListParams::default().labels(&labels::REMOTE_ID.selector(&id));
+        let namespaces = Api::<Namespace>::all(self.client.clone()).list(&of_peer).await?;
+        let clusters = Api::<ForeignCluster>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let is_it = |cluster: &ForeignCluster| {
+            cluster.spec.cluster_identity.as_ref().is_some_and(|identity| identity.cluster_id == id)
+        };
+        let clusters = clusters.into_iter().filter(is_it).map(|cluster| cluster.name_any());
+        Ok(clusters.chain(namespaces.into_iter().map(|namespace| namespace.name_any())).collect())
+    }
+}
+
+/// Starts what a controller and an auth service are made of.
+fn run_roles(client: &Client) -> Result<SocketAddr> {
+    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let tasks = Tasks::default();
+    let config =
+        Watched::start(&tasks, "configuration", Api::all(client.clone()), watcher::Config::default());
+    let (told, own) = tokio::sync::watch::channel(None);
+    let home = Home::start(&tasks, client.clone(), NAMESPACE.into(), config.clone(), own);
+    tasks.spawn("identity", identity::keep(client.clone(), NAMESPACE.into(), config, told));
+    tasks.spawn("approver", approver::run(tasks.clone(), home, ADMIN.into()));
+    let pending = Readiness::default().pending("certificate");
+    let serve = auth::serve(tasks.clone(), client.clone(), NAMESPACE.into(), address, pending);
+    tasks.spawn("auth", serve);
+    Ok(address)
+}
