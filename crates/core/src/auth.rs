@@ -18,6 +18,7 @@
 mod challenge;
 mod denial;
 mod generations;
+pub mod enrolment;
 mod grant;
 mod judge;
 mod pin;

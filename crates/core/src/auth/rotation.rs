@@ -68,7 +68,7 @@ pub enum Rotation {
 /// depends on the peer, so that many that began together do not come together.
 pub fn rotation(peer: &ClusterId, issued_at: Timestamp, expires_at: Timestamp, now: Timestamp) -> Rotation {
     let life = between(issued_at, expires_at);
-    let until = later(issued_at, (life / 3 * 2).saturating_sub(spread(peer, life / 20)));
+    let until = later(issued_at, (life / 3 * 2).saturating_sub(spread(&peer.to_string(), life / 20)));
     if now >= expires_at {
         Rotation::Expired
     } else if now >= until {
@@ -79,8 +79,8 @@ pub fn rotation(peer: &ClusterId, issued_at: Timestamp, expires_at: Timestamp, n
 }
 
 /// A part of the range that is always the same for one peer.
-fn spread(peer: &ClusterId, range: Duration) -> Duration {
-    let share = u16::from_be_bytes(head(&sha256(peer.to_string().as_bytes())));
+pub(super) fn spread(peer: &str, range: Duration) -> Duration {
+    let share = u16::from_be_bytes(head(&sha256(peer.as_bytes())));
     range / u32::from(u16::MAX) * u32::from(share)
 }
 
