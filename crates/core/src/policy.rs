@@ -8,6 +8,9 @@
 use ferro_api::config::{AcceptPolicy, AutoJoin, IngoingConfig, RequestConfig};
 use ferro_api::discovery::{Decision, ForeignClusterSpec, PeerPolicy};
 
+/// The word of a condition for what a person has to decide.
+pub const WAITS_FOR_DECISION: &str = "WaitsForDecision";
+
 /// The answer to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -118,7 +121,7 @@ impl Rule {
     fn asks_a_person(&self, peer: &str) -> Reason {
         let what = self.what;
         let text = format!("the {what} of {peer} waits for you: ferro accept {peer}, or ferro refuse {peer}");
-        Reason::new("WaitsForDecision", text)
+        Reason::new(WAITS_FOR_DECISION, text)
     }
 }
 

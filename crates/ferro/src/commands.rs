@@ -1,11 +1,19 @@
 //! One module for each subcommand: its options and what it does.
 
+pub(crate) mod add;
 pub(crate) mod completion;
 pub(crate) mod crds;
+pub(crate) mod decide;
 pub(crate) mod install;
+pub(crate) mod peer;
+pub(crate) mod peers;
+pub(crate) mod remove;
+pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod uninstall;
+pub(crate) mod unpeer;
 
 /// Runs a command that talks to a cluster. One thread is enough to serve one person.
-fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

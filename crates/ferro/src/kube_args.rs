@@ -14,7 +14,7 @@ use crate::kube_errors;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Flags that name a cluster, for every command that talks to one.
-#[derive(clap::Args)]
+#[derive(Clone, Default, clap::Args)]
 #[command(next_help_heading = "Options that choose the cluster")]
 pub(crate) struct KubeArgs {
     /// The kubeconfig file to use, instead of those in KUBECONFIG or of ~/.kube/config
@@ -35,6 +35,27 @@ pub(crate) struct KubeArgs {
 }
 
 impl KubeArgs {
+    /// For a second cluster: the one of another file, or of another context in the same files.
+    pub(crate) fn elsewhere(&self, kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig: kubeconfig.or_else(|| self.kubeconfig.clone()), context, ..Self::default() }
+    }
+
+    /// What the words of an unfinished command line say, in either form: `--context a` and `--context=a`.
+    pub(crate) fn of_words(words: &[String]) -> Self {
+        let value = |flag: &str| {
+            words.iter().enumerate().rev().find_map(|(place, word)| match word.strip_prefix(flag)? {
+                "" => words.get(place + 1).cloned(),
+                rest => rest.strip_prefix('=').map(str::to_owned),
+            })
+        };
+        Self {
+            kubeconfig: value("--kubeconfig").map(PathBuf::from),
+            context: value("--context"),
+            cluster: value("--cluster"),
+            user: value("--user"),
+        }
+    }
+
     /// A client for the cluster, which has answered once.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         let mut config = match self.kubeconfig()? {
@@ -170,6 +191,15 @@ mod tests {
         fs::remove_file(path).unwrap();
         assert_eq!(asked, "the kubeconfig has no context wrok; it has: home, work");
         assert_eq!(current, "the kubeconfig has no context gone; it has: home, work");
+    }
+
+    #[test]
+    fn an_unfinished_command_line_names_its_cluster_in_either_form() {
+        let words = ["ferro", "peer", "--kubeconfig=/tmp/k", "--context", "work", "--cluster-name", "x", ""];
+        let args = KubeArgs::of_words(&words.map(str::to_owned));
+        assert_eq!(args.kubeconfig, Some(PathBuf::from("/tmp/k")));
+        assert_eq!(args.context.as_deref(), Some("work"));
+        assert_eq!((args.cluster, args.user), (None, None));
     }
 
     #[test]

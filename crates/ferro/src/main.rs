@@ -1,13 +1,21 @@
 //! The one binary: command line, wiring of roles, demo.
 
+mod ask;
 mod chart;
 mod cli;
 mod commands;
+mod complete;
+mod introduction;
 mod inventory;
+mod invitation;
 mod kube_args;
 mod kube_errors;
 mod output;
+mod peers;
+mod progress;
 mod roles;
+mod table;
+mod this_cluster;
 mod wait;
 
 use std::process::ExitCode;
@@ -15,6 +23,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    complete::answer();
     match cli::Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::reader_is_gone(&error) => ExitCode::SUCCESS,

@@ -15,6 +15,26 @@ pub(crate) enum Format {
     Json,
 }
 
+/// The formats of a command that people read unless they ask for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum View {
+    /// A table with all columns
+    Wide,
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+}
+
+/// A value as one document.
+pub(crate) fn print_value(value: &impl Serialize, format: Format) -> anyhow::Result<()> {
+    let text = match format {
+        Format::Yaml => yaml(value)?,
+        Format::Json => json(value)?,
+    };
+    print(text.as_bytes())
+}
+
 /// A value as a YAML document. Strings that an older YAML would take for something else are quoted.
 pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(value)?)
@@ -41,6 +61,17 @@ pub(crate) fn document(object: &impl Serialize) -> anyhow::Result<String> {
 /// Tells about progress.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     print(format!("{text}\n").as_bytes())
+}
+
+/// Tells about progress where the result may be for a machine: beside the standard output.
+pub(crate) fn note(text: &str) {
+    // Nobody can be told that nobody can be told.
+    _ = writeln!(io::stderr().lock(), "{}", plain(text));
+}
+
+/// A text without anything that could upset a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect()
 }
 
 /// Writes to the standard output. A reader that has gone away is an error, unlike with `print!`, which

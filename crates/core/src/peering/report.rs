@@ -14,11 +14,15 @@ use super::snapshot::{Snapshot, Standing, Tenant};
 use crate::policy::Reason;
 use crate::replication::difference;
 
-const AUTHENTICATED: &str = "Authenticated";
-const OUTGOING: &str = "OutgoingPeering";
-const INCOMING: &str = "IncomingPeering";
+/// The condition that the other cluster has let this one in.
+pub const AUTHENTICATED: &str = "Authenticated";
+/// The condition that this cluster uses resources of the other.
+pub const OUTGOING: &str = "OutgoingPeering";
+/// The condition that the other cluster uses resources of this one.
+pub const INCOMING: &str = "IncomingPeering";
+/// The condition of a `ForeignCluster` that is being deleted: what it waits for.
+pub const REMOVED: &str = "Removed";
 const NETWORK: &str = "Network";
-const REMOVED: &str = "Removed";
 /// As much as the message of a peering may have.
 const MOST_TEXT: usize = 1000;
 

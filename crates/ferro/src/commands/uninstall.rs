@@ -5,10 +5,9 @@ mod peerings;
 mod roles;
 mod sweep;
 
-use std::io::{self, BufRead as _, IsTerminal as _};
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use ferro_api::config::ClusterConfig;
 use ferro_api::discovery::{ForeignCluster, SearchDomain};
 use ferro_api::names::labels;
@@ -18,6 +17,7 @@ use kube::api::{Api, ListParams};
 
 use self::custom::Removal;
 use self::roles::Roles;
+use crate::ask;
 use crate::inventory::{Installation, Item, Kind};
 use crate::kube_args::KubeArgs;
 use crate::kube_errors::Explain as _;
@@ -106,20 +106,13 @@ async fn custom_kinds(client: &Client) -> anyhow::Result<(Vec<Kind>, Vec<Kind>)>
 }
 
 fn confirm(args: &Args, found: &[Item]) -> anyhow::Result<()> {
-    ensure!(io::stdin().is_terminal(), "there is nobody to ask for confirmation; use --yes");
     let context =
         args.kube.context()?.map_or_else(String::new, |context| format!(" of the context {context}"));
-    output::print(
-        format!(
-            "This removes Ferrofluid from the cluster{context}: {} objects, and all objects of its kinds. Go on? [y/N] ",
-            found.len()
-        )
-        .as_bytes(),
-    )?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    ensure!(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()), "nothing was removed");
-    Ok(())
+    let question = format!(
+        "This removes Ferrofluid from the cluster{context}: {} objects, and all objects of its kinds.",
+        found.len()
+    );
+    ask::confirm(&question, "nothing was removed")
 }
 
 async fn await_gone(client: &Client, deadline: Deadline) -> anyhow::Result<()> {
