@@ -71,7 +71,7 @@ pub enum Malformed {
 }
 
 /// Reads JSON of at most so many bytes.
-fn read_json<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Malformed> {
+pub(crate) fn read_json<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Malformed> {
     if bytes.len() > limit {
         return Err(Malformed::TooLong { limit });
     }

@@ -9,18 +9,22 @@
 
 mod address;
 mod announcement;
+mod earshot;
 mod known;
 mod neighbourhood;
 mod plan;
 mod records;
+mod report;
 mod sighting;
 #[cfg(test)]
 mod tests;
 
 pub use address::{AUTH_PORT, BadAddress, Candidates, candidates};
 pub use announcement::{Announcement, NotAnAnnouncement};
+pub use earshot::{Earshot, Unheard};
 pub use known::Known;
 pub use neighbourhood::{Bounds, Ignored, Neighbourhood};
 pub use plan::Change;
 pub use records::{BadZone, Zone, zone_records};
+pub use report::{BadReport, Report};
 pub use sighting::{Address, Sighting, Way};

@@ -99,8 +99,5 @@ fn auth(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
 
 fn node(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
     let pending = readiness.pending("watches");
-    tasks.spawn(
-        "lan",
-        ferro_peering::lan::announce(tasks.clone(), client, args.namespace, args.node, pending),
-    );
+    tasks.spawn("lan", ferro_peering::lan::run(tasks.clone(), client, args.namespace, args.node, pending));
 }

@@ -1,7 +1,13 @@
-//! Announcing this cluster on the LAN of a node, by multicast DNS.
+//! This cluster on the LAN of a node, by multicast DNS: announcing it, and hearing others.
 //!
 //! Every node announces the same cluster under an instance name of its own, so that the cluster is found as long as
-//! one of them is there. What is announced follows the identity, the auth service and the configuration.
+//! one of them is there. What is announced follows the identity, the auth service and the configuration. What is
+//! heard is noted down for the controller.
+
+mod ear;
+mod multicast;
+mod notes;
+mod voice;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,84 +16,95 @@ use anyhow::{Context, Result};
 use ferro_api::config::{ClusterConfig, DiscoveryConfig};
 use ferro_core::auth::{Host, HttpsUrl};
 use ferro_core::discovery::Announcement;
+use ferro_core::identity::ClusterId;
 use ferro_runtime::health::Pending;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use mdns_sd::{ServiceDaemon, ServiceInfo};
-use tracing::{info, warn};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::warn;
 
+use self::ear::Ear;
+use self::multicast::Multicast;
+use self::notes::Notes;
+use self::voice::{Voice, Words};
 use crate::identity::NAME;
 use crate::reach::{AUTH_SERVICE, node_port};
 
-/// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How often the size of what multicast remembers is looked at, and what is overdue is done.
+const TICK: Duration = Duration::from_secs(1);
 
-/// What one node says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Words {
-    announcement: Announcement,
-    /// Service type and domain, such as `_liqo_api._tcp.local.`.
-    kind: String,
-    instance: String,
-    address: IpAddr,
-}
-
-/// Announces the cluster from this node until the tasks end.
-pub async fn announce(
+/// Announces the cluster from this node, and listens for others, until the tasks end.
+pub async fn run(
     tasks: Tasks,
     client: Client,
     namespace: String,
     node: String,
     pending: Pending,
 ) -> Result<()> {
-    let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
-    let services = Api::<Service>::namespaced(client.clone(), &namespace);
-    let mut identity = Watched::start(&tasks, "identity", maps, named(NAME));
-    let mut service = Watched::start(&tasks, "auth service", services, named(AUTH_SERVICE));
-    let mut config = Watched::start(
-        &tasks,
-        "configuration",
-        Api::<ClusterConfig>::all(client.clone()),
-        watcher::Config::default(),
-    );
+    let sources = Sources::start(&tasks, &client, &namespace);
     let address = node_address(&client, &node).await?;
-    tokio::try_join!(identity.ready(), service.ready(), config.ready())?;
+    sources.ready().await?;
     drop(pending);
-    let mut voice = Voice::new()?;
-    loop {
-        let settings = config.all().first().map(|config| config.spec.clone()).unwrap_or_default();
-        let port = service.all().first().and_then(|service| node_port(service));
-        let url = settings
-            .auth()
-            .url
-            .clone()
-            .or_else(|| port.map(|port| HttpsUrl::new(Host::Ip(address), port).to_string()));
-        let announcement = identity.all().first().zip(url).and_then(|(map, url)| announcement(map, &url));
-        voice.say(
-            announcement.and_then(|announcement| words(announcement, &settings.discovery(), &node, address)),
-        )?;
-        tokio::select! {
-            changed = identity.changed() => changed?,
-            changed = service.changed() => changed?,
-            changed = config.changed() => changed?,
-        }
-    }
+    let notes = Notes::new(client, &namespace, &node);
+    let (heard, to_note) = watch::channel(notes.read().await);
+    let attend = Attendant::new(address, node, heard)?.attend(sources);
+    tokio::try_join!(attend, notes.keep(to_note)).map(drop)
 }
 
-/// What this node should say, if it should say anything.
-fn words(
-    announcement: Announcement,
-    settings: &DiscoveryConfig,
-    node: &str,
-    address: IpAddr,
-) -> Option<Words> {
-    let kind = format!("{}.{}", settings.service(), settings.domain());
-    let instance = announcement.instance_on(node);
-    settings.announce().then_some(Words { announcement, kind, instance, address })
+/// What decides about what to say, and whom to listen for.
+struct Sources {
+    identity: Watched<ConfigMap>,
+    service: Watched<Service>,
+    config: Watched<ClusterConfig>,
+}
+
+impl Sources {
+    fn start(tasks: &Tasks, client: &Client, namespace: &str) -> Self {
+        let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let maps = Api::namespaced(client.clone(), namespace);
+        let services = Api::namespaced(client.clone(), namespace);
+        let configs = Api::all(client.clone());
+        Self {
+            identity: Watched::start(tasks, "identity", maps, named(NAME)),
+            service: Watched::start(tasks, "auth service", services, named(AUTH_SERVICE)),
+            config: Watched::start(tasks, "configuration", configs, watcher::Config::default()),
+        }
+    }
+
+    async fn ready(&self) -> Result<()> {
+        tokio::try_join!(self.identity.ready(), self.service.ready(), self.config.ready()).map(drop)
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        tokio::select! {
+            changed = self.identity.changed() => changed,
+            changed = self.service.changed() => changed,
+            changed = self.config.changed() => changed,
+        }
+    }
+
+    fn settings(&self) -> DiscoveryConfig {
+        self.config.all().first().map(|config| config.spec.discovery()).unwrap_or_default()
+    }
+
+    fn own(&self) -> Option<ClusterId> {
+        self.identity.all().first()?.data.as_ref()?.get("clusterID")?.parse().ok()
+    }
+
+    /// What this cluster has to announce, at this node.
+    fn announcement(&self, address: IpAddr) -> Option<Announcement> {
+        let configured = self.config.all().first().and_then(|config| config.spec.auth().url);
+        let url = configured.or_else(|| {
+            let port = self.service.all().first().and_then(|service| node_port(service))?;
+            Some(HttpsUrl::new(Host::Ip(address), port).to_string())
+        })?;
+        announcement(self.identity.all().first()?, &url)
+    }
 }
 
 fn announcement(map: &ConfigMap, url: &str) -> Option<Announcement> {
@@ -98,6 +115,76 @@ fn announcement(map: &ConfigMap, url: &str) -> Option<Announcement> {
         auth_url: url.parse().ok()?,
         pin: data.get("pin")?.parse().ok()?,
     })
+}
+
+/// The one that speaks and listens.
+struct Attendant {
+    address: IpAddr,
+    node: String,
+    multicast: Multicast,
+    voice: Voice,
+    ear: Ear,
+}
+
+impl Attendant {
+    fn new(address: IpAddr, node: String, heard: watch::Sender<notes::Heard>) -> Result<Self> {
+        let multicast = Multicast::open(address)?;
+        Ok(Self { address, node, multicast, voice: Voice::default(), ear: Ear::new(heard) })
+    }
+
+    async fn attend(mut self, mut sources: Sources) -> Result<()> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.follow(&sources);
+        loop {
+            tokio::select! {
+                changed = sources.changed() => {
+                    changed?;
+                    self.follow(&sources);
+                }
+                event = self.ear.next() => self.ear.take_in(event, sources.own().as_ref(), Timestamp::now()),
+                _ = ticks.tick() => self.look_after().await?,
+            }
+        }
+    }
+
+    /// Says and listens for what the sources say now.
+    fn follow(&mut self, sources: &Sources) {
+        let settings = sources.settings();
+        let kind = format!("{}.{}", settings.service(), settings.domain());
+        if !Multicast::knows(&kind) {
+            let domain = settings.domain();
+            warn!(domain, "multicast knows only the domain local.; correct discoveryConfig.domain");
+            self.voice.say(&self.multicast, None);
+            return self.ear.listen(&self.multicast, None, settings.ttl());
+        }
+        let words = sources.announcement(self.address).filter(|_| settings.announce()).map(|announcement| {
+            let instance = announcement.instance_on(&self.node);
+            Words { announcement, kind: kind.clone(), instance, address: self.address }
+        });
+        self.voice.say(&self.multicast, words);
+        self.ear.listen(&self.multicast, settings.search().then_some(kind), settings.ttl());
+    }
+
+    /// Begins anew, without a word to others, when multicast remembers too much; otherwise does what is overdue.
+    async fn look_after(&mut self) -> Result<()> {
+        if self.ear.is_cut_off() || self.multicast.is_flooded().await {
+            warn!("multicast DNS on the LAN is flooded; listening anew");
+            let flooded = std::mem::replace(&mut self.multicast, Multicast::open(self.address)?);
+            flooded.leave_silently();
+            self.voice.repeat(&self.multicast);
+            self.ear.begin_anew(&self.multicast);
+        }
+        self.ear.look_after(&self.multicast, Timestamp::now());
+        Ok(())
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        self.voice.say(&self.multicast, None);
+        self.multicast.close();
+    }
 }
 
 /// The address by which this node is known to the others of its cluster, and so to its LAN.
@@ -111,62 +198,4 @@ async fn node_address(client: &Client, name: &str) -> Result<IpAddr> {
     internal
         .and_then(|internal| internal.address.parse().ok())
         .with_context(|| format!("the Node {name} has no InternalIP"))
-}
-
-/// What was said last; it is taken back before something else is said, and at the end.
-struct Voice {
-    daemon: ServiceDaemon,
-    said: Option<Words>,
-}
-
-impl Voice {
-    fn new() -> Result<Self> {
-        Ok(Self { daemon: ServiceDaemon::new().context("cannot use multicast on this node")?, said: None })
-    }
-
-    fn say(&mut self, words: Option<Words>) -> Result<()> {
-        if words == self.said {
-            return Ok(());
-        }
-        self.take_back();
-        if let Some(words) = &words {
-            self.daemon.register(record(words)?).context("cannot announce this cluster")?;
-            info!(instance = words.instance, url = %words.announcement.auth_url, "announced on the LAN");
-        }
-        self.said = words;
-        Ok(())
-    }
-
-    /// Says goodbye, so that others need not wait for the record to expire.
-    fn take_back(&mut self) {
-        let Some(words) = self.said.take() else { return };
-        let name = format!("{}.{}", words.instance, words.kind);
-        let gone = self.daemon.unregister(&name).map(|done| done.recv_timeout(GOODBYE));
-        if !matches!(gone, Ok(Ok(_))) {
-            warn!(instance = words.instance, "could not say goodbye; others forget it when it expires");
-        }
-    }
-}
-
-impl Drop for Voice {
-    fn drop(&mut self) {
-        self.take_back();
-        let _ = self.daemon.shutdown();
-    }
-}
-
-fn record(words: &Words) -> Result<ServiceInfo> {
-    let host = format!("{}.local.", words.instance);
-    let properties = words.announcement.properties();
-    let properties: Vec<(&str, &str)> =
-        properties.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    ServiceInfo::new(
-        &words.kind,
-        &words.instance,
-        &host,
-        words.address,
-        words.announcement.auth_url.port(),
-        properties.as_slice(),
-    )
-    .context("the announcement is not a DNS-SD record")
 }

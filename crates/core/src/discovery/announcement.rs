@@ -54,13 +54,20 @@ impl Announcement {
             return Err(NotAnAnnouncement::Version);
         }
         let announcement = Self {
-            id: properties.read_with("id", |text| ClusterId::derived(text).ok())?,
+            id: properties.read_with("id", |text| text.parse().ok())?,
             name: properties.read_with("name", |text| text.parse().ok())?,
             auth_url: properties.read_with("url", |text| text.parse().ok())?,
             pin: properties.read_with("pin", |text| text.parse().ok())?,
         };
-        if announcement.auth_url.is_elsewhere() {
-            Ok(announcement)
+        announcement.checked()
+    }
+
+    /// The announcement, if it may be one of another cluster.
+    pub(super) fn checked(self) -> Result<Self, NotAnAnnouncement> {
+        if ClusterId::derived(&self.id.to_string()).is_err() {
+            Err(NotAnAnnouncement::Invalid { key: "id" })
+        } else if self.auth_url.is_elsewhere() {
+            Ok(self)
         } else {
             Err(NotAnAnnouncement::Invalid { key: "url" })
         }
