@@ -17,8 +17,8 @@
 
 mod challenge;
 mod denial;
-mod generations;
 pub mod enrolment;
+mod generations;
 mod grant;
 mod judge;
 mod pin;

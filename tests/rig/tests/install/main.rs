@@ -3,7 +3,6 @@
 mod chart;
 mod rights;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
@@ -13,7 +12,7 @@ use rig::objects::{at_rest, await_same, everything};
 use rig::plan::ClusterSpec;
 use rig::tools::{Tools, workspace};
 use rig::topology::{Cluster, Topology, built};
-use rig::wait::{block_on, eventually};
+use rig::wait::block_on;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};

@@ -121,8 +121,8 @@ fn nothing_changes_when_only_a_status_does() {
     running.status.as_mut().unwrap().message = Some("hello".into());
     assert!(!ledger.set_pod(&running, None));
     assert!(!ledger.set_node(&node("n1", "4")));
-    assert!(ledger.remove_pod(&running));
-    assert!(!ledger.remove_pod(&running));
+    assert!(ledger.remove_pod("default", "p"));
+    assert!(!ledger.remove_pod("default", "p"));
 }
 
 #[test]
@@ -165,7 +165,7 @@ proptest! {
         for (name, place, cpu, owner) in steps {
             let pod = pod(&format!("p{name}"), ["n1", "n2", "n3", ""][place], &format!("{cpu}"));
             if place == 3 {
-                kept.remove_pod(&pod);
+                kept.remove_pod("default", &format!("p{name}"));
                 present.remove(&name);
             } else {
                 kept.set_pod(&pod, owners[owner]);
