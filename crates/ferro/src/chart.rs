@@ -245,14 +245,29 @@ mod tests {
     }
 
     #[test]
-    fn the_exposed_role_files_requests_and_reads_two_objects() {
+    fn the_exposed_role_files_requests_and_reads_a_few_objects_by_name() {
         let objects = chart(&["auth.config.servingCertificate.name=own-tls"]).unwrap();
         let cluster = rights(&find(&objects, "ClusterRole", "ferro-auth")["rules"]);
         assert_eq!(cluster.keys().collect::<Vec<_>>(), ["certificatesigningrequests", "clusterconfigs"]);
         let own = rights(&find(&objects, "Role", "ferro-auth")["rules"]);
         assert_eq!(
             own.keys().collect::<Vec<_>>(),
-            ["configmaps=ferro-identity", "secrets=ferro-auth-serving+own-tls"]
+            [
+                "configmaps=ferro-identity+ferro-generations",
+                "secrets=ferro-auth-serving+ferro-challenge+own-tls"
+            ]
         );
+    }
+
+    #[test]
+    fn a_peer_writes_the_kinds_of_a_peering_and_no_status() {
+        let objects = chart(&[]).unwrap();
+        let rights = rights(&find(&objects, "ClusterRole", "ferro-peer")["rules"]);
+        let kinds = ["namespacemaps", "networkconfigs", "resourceoffers", "resourcerequests"];
+        assert_eq!(rights.keys().collect::<Vec<_>>(), kinds);
+        let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"].map(str::to_owned);
+        assert!(rights.values().all(|rights| *rights == BTreeSet::from(verbs.clone())), "{rights:?}");
+        let policy = &find(&objects, "ValidatingAdmissionPolicy", "ferro-peer")["spec"];
+        assert_eq!(policy["failurePolicy"], "Fail");
     }
 }
