@@ -47,3 +47,20 @@ fn described(peer: &ferro_api::discovery::ForeignCluster) -> Option<clap::builde
     let name = identity.cluster_name.as_deref().unwrap_or(&identity.cluster_id);
     (name != peer.name_any()).then(|| name.to_owned().into())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::Cli;
+    use clap::CommandFactory as _;
+    use clap_complete::engine::ArgValueCandidates;
+
+    #[test]
+    fn every_command_that_takes_a_peer_completes_its_name() {
+        let cli = Cli::command();
+        for name in ["add", "peer", "unpeer", "remove", "accept", "refuse"] {
+            let command = cli.find_subcommand(name).unwrap();
+            let argument = command.get_positionals().next().unwrap();
+            assert!(argument.get::<ArgValueCandidates>().is_some(), "{name}");
+        }
+    }
+}

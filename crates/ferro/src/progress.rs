@@ -221,7 +221,7 @@ impl<'a> Watched<'a> {
             .await?;
         match reached {
             Some(peer) => Ok(peer),
-            None => bail!("{} is not there in time: {missing}", self.name),
+            None => bail!("{}: not done in time: {missing}", self.name),
         }
     }
 
@@ -364,7 +364,10 @@ mod tests {
     #[test]
     fn whoever_is_turned_away_later_is_not_let_in() {
         let goal = Goal { let_in: true, ..Goal::default() };
-        let status = |word: &str| json!({"authentication": {"state": "ACCEPTED"}, "conditions": [condition("Authenticated", word, "")]});
+        let status = |word: &str| {
+            let conditions = [condition("Authenticated", word, "")];
+            json!({"authentication": {"state": "ACCEPTED"}, "conditions": conditions})
+        };
         assert_eq!(goal.judge(&seen(&status("True")), NOW), Verdict::Reached);
         assert_eq!(goal.judge(&seen(&status("False")), NOW), Verdict::NotYet);
     }

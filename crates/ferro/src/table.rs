@@ -191,7 +191,8 @@ new                MANUAL   -           -          -             -          -   
     fn the_wide_table_has_addresses_and_resources_too() {
         let table = peers(&two()[..1], true, at("2030-01-03T00:00:00Z"));
         let (head, row) = table.split_once('\n').unwrap();
-        assert!(head.ends_with("NETWORK       CLUSTER ID                             AUTH URL                  GETS                        GIVES   AGE"), "{head}");
+        let columns: Vec<_> = head.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
+        assert_eq!(columns[6..], ["NETWORK", "CLUSTER ID", "AUTH URL", "GETS", "GIVES", "AGE"]);
         assert!(
             row.trim_end().ends_with(
                 "d14e610e-4c1b-802c-a5f1-5ef6f39c0490   https://192.0.2.7:30443   cpu=4,memory=8Gi,pods=110   -       2d"

@@ -15,7 +15,8 @@ use crate::inventory::Installation;
 use crate::kube_errors::{Explain as _, found};
 
 /// What to do about a cluster without us.
-const NOT_INSTALLED: &str = "Ferrofluid is not installed in this cluster; run 'ferro install --wait', or choose another with --context";
+const NOT_INSTALLED: &str = "Ferrofluid is not installed in this cluster; run 'ferro install --wait', or choose \
+                             another with --context";
 
 /// A cluster with an installation and an identity.
 pub(crate) struct ThisCluster {

@@ -33,7 +33,7 @@ use crate::wait::Deadline;
     ferro add milan --token-file token --wait")]
 pub(crate) struct Args {
     /// A URL, a host, or the name of a peer that gets a new token; with a token, instead of the URL in it
-    #[arg(value_name = "ADDRESS", required_unless_present_any = ["token_stdin", "token_file"], add = complete::peer_names())]
+    #[arg(required_unless_present_any = ["token_stdin", "token_file"], add = complete::peer_names())]
     address: Option<String>,
 
     /// Read the token from the standard input, never from the command line, where others could see it

@@ -78,7 +78,12 @@ impl Args {
 async fn this_side(args: &Args) -> anyhow::Result<()> {
     let deadline = Deadline::after(args.patience.timeout);
     let client = args.kube.client().await?;
-    let name = peers::meant(&client, args.peer.as_deref()).await?.name_any();
+    let peer = peers::meant(&client, args.peer.as_deref()).await?;
+    let name = peer.name_any();
+    ensure!(
+        peer.metadata.deletion_timestamp.is_none(),
+        "{name} is being removed; wait until it is gone (ferro remove {name} --wait), and add it again"
+    );
     let peer = peers::change(&client, &name, &json!({"spec": args.wishes().spec()})).await?;
     if !args.patience.wait {
         return args.show.result(&peer, &asked(&name));

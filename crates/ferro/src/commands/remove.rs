@@ -6,12 +6,12 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::unpeer::Force;
+use crate::complete;
 use crate::kube_args::KubeArgs;
 use crate::kube_errors::{Explain as _, found};
 use crate::peers::{self, Show};
 use crate::progress::{Patience, Watched};
 use crate::wait::Deadline;
-use crate::{complete, output};
 
 /// Forget another cluster, after all peerings with it are ended
 ///
@@ -63,7 +63,7 @@ async fn remove(args: &Args) -> anyhow::Result<()> {
         return args.show.result(&peer, &said);
     }
     Watched::new(&client, &name).gone(peer.uid().as_deref(), deadline).await?;
-    output::line(&format!("{name} is removed"))
+    args.show.result(&peer, &format!("{name} is removed"))
 }
 
 fn forced() -> Value {

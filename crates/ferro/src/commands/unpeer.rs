@@ -80,12 +80,8 @@ impl Force {
         if !self.force {
             return Ok(());
         }
-        let warning = warning(peer);
-        if self.yes {
-            output::note(&warning);
-            return Ok(());
-        }
-        ask::confirm(&warning, "nothing was changed")
+        output::note(&warning(peer));
+        if self.yes { Ok(()) } else { ask::confirm("This cannot be undone.", "nothing was changed") }
     }
 }
 

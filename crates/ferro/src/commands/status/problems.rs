@@ -26,7 +26,8 @@ pub(super) fn of(facts: &Facts) -> Vec<String> {
     }
     if let Some(version) = facts.version.as_ref().filter(|version| *version != chart::VERSION) {
         problems.push(format!(
-            "the cluster runs version {version}, and this program is {}; run 'ferro install' to bring the cluster to it",
+            "the cluster runs version {version}, and this program is {}; use the same version of both: 'ferro install' \
+             brings the cluster to that of this program",
             chart::VERSION
         ));
     }
