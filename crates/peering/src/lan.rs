@@ -6,7 +6,7 @@
 
 mod ear;
 mod multicast;
-mod notes;
+pub(crate) mod notes;
 mod voice;
 
 use std::net::IpAddr;

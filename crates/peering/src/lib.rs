@@ -5,6 +5,7 @@
 pub mod approver;
 pub mod auth;
 pub mod contact;
+pub mod discovery;
 mod filing;
 pub mod home;
 pub mod identity;
