@@ -11,7 +11,6 @@ use ferro_runtime::{leader, logs};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
 
 /// What a role learns from its pod.
 #[derive(clap::Args)]
@@ -82,11 +81,11 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) 
     let pending = readiness.pending("configuration");
     let configs = Api::<ClusterConfig>::all(client.clone());
     let config = Watched::start(tasks, "configuration", configs, watcher::Config::default());
+    let theirs = tasks.clone();
     tasks.spawn("controller", async move {
         config.ready().await?;
         drop(pending);
-        let (told, _own) = watch::channel(None);
-        let work = ferro_peering::identity::keep(client.clone(), args.namespace.clone(), config, told);
+        let work = ferro_peering::controller::run(theirs, client.clone(), args.namespace.clone(), config);
         leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work).await
     });
 }

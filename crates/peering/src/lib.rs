@@ -5,7 +5,9 @@
 pub mod approver;
 pub mod auth;
 pub mod contact;
+pub mod controller;
 pub mod discovery;
+pub mod enrol;
 mod filing;
 pub mod home;
 pub mod identity;

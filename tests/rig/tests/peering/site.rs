@@ -1,0 +1,246 @@
+//! A cluster with ferro, whose roles run in this process: under their own service accounts, so that their rights are
+//! tested too, and with clients that can be made to fail.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use ferro_api::discovery::{ForeignCluster, PeeringState};
+use ferro_runtime::health::Readiness;
+use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::watch::Watched;
+use http::{Method, Request};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config, ResourceExt as _};
+use rig::plan::ClusterSpec;
+use rig::topology::{Cluster, Topology, built};
+use rig::wait::eventually;
+use serde_json::{Value, json};
+use tower::BoxError;
+use tower::filter::FilterLayer;
+
+pub const NAMESPACE: &str = "liqo";
+/// Where the auth services of this process listen; each takes the next.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+
+/// Bare clusters of these names.
+pub async fn clusters(name: &str, names: &[&str]) -> Result<Topology> {
+    let spec = |name: &&str| ClusterSpec { bare: true, ..ClusterSpec::named(*name) };
+    Topology::up(name, names.iter().map(spec).collect()).await
+}
+
+/// A cluster with ferro.
+pub struct Site {
+    pub name: String,
+    pub admin: Client,
+    pub cluster: Cluster,
+    port: u16,
+    roles: Option<Tasks>,
+    restarted: bool,
+}
+
+/// How many writes a controller may still do; less than none means any number.
+#[derive(Clone, Debug)]
+pub struct Fuse {
+    left: Arc<AtomicI64>,
+    pub written: Arc<AtomicI64>,
+}
+
+impl Fuse {
+    pub fn none() -> Self {
+        Self::after(-1)
+    }
+
+    /// Breaks after so many writes.
+    pub fn after(writes: i64) -> Self {
+        Self { left: Arc::new(AtomicI64::new(writes)), written: Arc::default() }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether one more write may be done.
+    fn allows(&self) -> bool {
+        self.written.fetch_add(1, Ordering::SeqCst);
+        let spend = |left: i64| match left {
+            0 => None,
+            1.. => Some(left - 1),
+            _ => Some(left),
+        };
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
+    }
+}
+
+impl Site {
+    /// Installs ferro in a bare cluster, where no pod can start, and runs its roles here.
+    pub async fn start(cluster: &Cluster, settings: &[&str]) -> Result<Self> {
+        let name = cluster.plan.name.clone();
+        let port = 40_000 + (std::process::id() % 20_000) as u16 + NEXT_PORT.fetch_add(1, Ordering::SeqCst);
+        let url = format!("auth.config.url=https://127.0.0.1:{port}");
+        let mut arguments = vec!["install", "--cluster-name", &name, "--set", &url];
+        settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+        ferro(cluster, &arguments).await?;
+        let mut site = Self {
+            name,
+            admin: cluster.client.clone(),
+            cluster: cluster.clone(),
+            port,
+            roles: None,
+            restarted: false,
+        };
+        site.run(Fuse::none()).await?;
+        Ok(site)
+    }
+
+    /// Runs the roles; what ran before ends first, at whatever point it is.
+    pub async fn run(&mut self, fuse: Fuse) -> Result<()> {
+        self.stop().await;
+        self.restarted = false;
+        let tasks = Tasks::default();
+        let auth = self.client_of("ferro-auth", Fuse::none()).await?;
+        let readiness = Readiness::default();
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        tasks.spawn(
+            "auth",
+            ferro_peering::auth::serve(
+                tasks.clone(),
+                auth,
+                NAMESPACE.into(),
+                listen,
+                readiness.pending("auth"),
+            ),
+        );
+        let controller = self.client_of("ferro-controller", fuse).await?;
+        let config =
+            Watched::start(&tasks, "configuration", Api::all(controller.clone()), watcher::Config::default());
+        let work = ferro_peering::controller::run(tasks.clone(), controller, NAMESPACE.into(), config);
+        tasks.spawn("controller", work);
+        self.roles = Some(tasks);
+        Ok(())
+    }
+
+    /// Runs the roles anew, after a fuse broke.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.run(Fuse::none()).await?;
+        self.restarted = true;
+        Ok(())
+    }
+
+    pub fn was_restarted(&self) -> bool {
+        self.restarted
+    }
+
+    /// Ends the roles, as a kill would: at whatever point they are.
+    pub async fn stop(&mut self) {
+        if let Some(tasks) = self.roles.take() {
+            tasks.end().await;
+        }
+    }
+
+    /// A client with the rights of a role, of the writes of which the fuse knows.
+    async fn client_of(&self, role: &str, fuse: Fuse) -> Result<Client> {
+        let kubeconfig = Kubeconfig::read_from(&self.cluster.kubeconfig)?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        config.auth_info.impersonate = Some(format!("system:serviceaccount:{NAMESPACE}:{role}"));
+        config.auth_info.impersonate_groups = Some(vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{NAMESPACE}"),
+            "system:authenticated".into(),
+        ]);
+        let guard = move |request: Request<Body>| -> Result<Request<Body>, BoxError> {
+            if is_counted(&request) && !fuse.allows() {
+                return Err("the fuse is broken".into());
+            }
+            Ok(request)
+        };
+        Ok(ClientBuilder::try_from(config)?.with_layer(&FilterLayer::new(guard)).build())
+    }
+
+    pub fn peers(&self) -> Api<ForeignCluster> {
+        Api::all(self.admin.clone())
+    }
+
+    /// The `ForeignCluster` of another site.
+    pub async fn peer(&self, other: &Self) -> Result<ForeignCluster> {
+        let all = self.peers().list(&ListParams::default()).await?;
+        let of_other = |peer: &ForeignCluster| {
+            peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.as_deref())
+                == Some(&other.name)
+        };
+        all.items
+            .into_iter()
+            .find(of_other)
+            .with_context(|| format!("{} does not know {}", self.name, other.name))
+    }
+
+    pub async fn change(&self, other: &Self, patch: Value) -> Result<()> {
+        let name = self.peer(other).await?.name_any();
+        self.peers().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    pub async fn remove(&self, other: &Self) -> Result<()> {
+        let name = self.peer(other).await?.name_any();
+        self.peers().delete(&name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Waits until both directions of the peering with another site are in these states.
+    pub async fn reaches(&self, other: &Self, outgoing: PeeringState, incoming: PeeringState) -> Result<()> {
+        let what = format!("{} is {outgoing:?}/{incoming:?} with {}", self.name, other.name);
+        eventually(&what, || self.is(other, outgoing, incoming)).await
+    }
+
+    /// Whether both directions are in these states.
+    pub async fn is(&self, other: &Self, outgoing: PeeringState, incoming: PeeringState) -> Result<()> {
+        let status = self.peer(other).await?.status.unwrap_or_default();
+        let (to, from) = (status.outgoing.unwrap_or_default(), status.incoming.unwrap_or_default());
+        ensure!(
+            to.state == outgoing && from.state == incoming,
+            "{}: {:?} ({:?}) / {:?} ({:?}), {:?}",
+            self.name,
+            to.state,
+            to.message,
+            from.state,
+            from.message,
+            status.authentication
+        );
+        Ok(())
+    }
+
+    /// Whether it knows no other cluster.
+    pub async fn is_alone(&self) -> Result<()> {
+        let peers = self.peers().list(&ListParams::default()).await?.items;
+        ensure!(peers.is_empty(), "{} still knows {:?}", self.name, peers.first().map(|peer| &peer.status));
+        Ok(())
+    }
+}
+
+/// Waits until a site can give out tokens.
+pub async fn knows_itself(site: &Site) -> Result<()> {
+    eventually("the cluster knows itself", || async { ferro(&site.cluster, &["token"]).await.map(drop) })
+        .await
+}
+
+/// Writes, except those that come with time and not with a decision.
+fn is_counted(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    request.method() != Method::GET && !path.contains("/leases") && !path.contains("/events")
+}
+
+/// Runs the command line as a user would.
+pub async fn ferro(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let output = tokio::process::Command::new(built("ferro")?)
+        .args(arguments)
+        .env("KUBECONFIG", &cluster.kubeconfig)
+        .output()
+        .await?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ferro {}: {errors}", arguments.join(" "));
+    Ok(String::from_utf8(output.stdout)?)
+}
