@@ -19,8 +19,9 @@ use kube::{Api, ResourceExt as _};
 use rcgen::KeyPair;
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
-use self::peer::{Peer, csr, post};
+use self::peer::{Peer, answer, connect, csr, post};
 use self::provider::NAMESPACE;
 
 fn is_forbidden<T>(result: kube::Result<T>) -> bool {
@@ -58,7 +59,8 @@ fn a_token_lets_a_cluster_into_its_own_namespace_and_nowhere_else() -> Result<()
         let kept = kept.get(&format!("ferro-peer-{}", made[0])).await?;
         ensure!(kept.data.is_some_and(|data| data.contains_key("token")), "the return token is not kept");
         let requests = Api::<CertificateSigningRequest>::all(admin.clone());
-        let left = requests.list(&everything.clone().labels(&labels::PART_OF.selector())).await?;
+        let of_peer = everything.labels(&labels::REMOTE_ID.selector(&peer.id().to_string()));
+        let left = requests.list(&of_peer).await?;
         ensure!(left.items.is_empty(), "requests are left: {:?}", left.items);
         Ok(())
     })
@@ -231,6 +233,19 @@ fn neither_a_token_nor_a_request_counts_twice() -> Result<()> {
         let stolen = thief.enter(Some(token)).await?;
         ensure!(stolen == Err((403, Reason::UsedToken)), "{stolen:?}");
         ensure!(peer.provider.made_for(&thief).await?.is_empty(), "something was made for the thief");
+        Ok(())
+    })
+}
+
+#[test]
+fn whoever_dawdles_is_not_waited_for() -> Result<()> {
+    block_on(async {
+        let slow = Peer::new(10).await?;
+        let mut stream = connect(slow.provider.address, slow.source).await?;
+        stream.write_all(b"POST /identity HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{").await?;
+        let answered = tokio::time::timeout(Duration::from_secs(20), answer(stream)).await;
+        let (status, _, body) = answered.context("it is waited for")??;
+        ensure!((status, Denial::parse(&body)?.reason) == (400, Reason::Malformed), "{status}");
         Ok(())
     })
 }

@@ -17,7 +17,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
 
 use crate::provider::{Provider, provider};
 
@@ -128,13 +129,8 @@ pub(crate) fn csr(name: &str, key: &KeyPair) -> Result<String> {
     Ok(params.serialize_request(key)?.pem()?)
 }
 
-/// Status, head and body of the answer to one request over a connection of its own.
-pub(crate) async fn post(
-    to: SocketAddr,
-    from: Ipv4Addr,
-    path: &str,
-    body: &[u8],
-) -> Result<(u16, String, Vec<u8>)> {
+/// A connection to the auth service, from this address.
+pub(crate) async fn connect(to: SocketAddr, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -144,12 +140,26 @@ pub(crate) async fn post(
     socket.bind(SocketAddr::from((from, 0)))?;
     let stream = socket.connect(to).await?;
     let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
-    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
+    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+}
+
+/// Status, head and body of the answer to one request over a connection of its own.
+pub(crate) async fn post(
+    to: SocketAddr,
+    from: Ipv4Addr,
+    path: &str,
+    body: &[u8],
+) -> Result<(u16, String, Vec<u8>)> {
+    let mut stream = connect(to, from).await?;
+    let length = body.len();
+    let head =
+        format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
     stream.write_all(&[head.as_bytes(), body].concat()).await?;
+    answer(stream).await
+}
+
+/// Status, head and body of what comes until the other side closes.
+pub(crate) async fn answer(mut stream: TlsStream<TcpStream>) -> Result<(u16, String, Vec<u8>)> {
     let mut answer = Vec::new();
     // A server that has answered and read enough may close without ceremony.
     let read = stream.read_to_end(&mut answer).await;
