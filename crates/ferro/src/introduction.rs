@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 use kube::api::PostParams;
 use serde_json::{Map, Value, json};
 
-use crate::kube_errors::Explain as _;
+use crate::kube_errors::{self, Explain as _};
 use crate::peers::{self, cluster_id};
 use crate::this_cluster::{self, ThisCluster};
 
@@ -93,7 +93,8 @@ impl Introduction<'_> {
             if let Some(token) = self.token {
                 let text = keepsake::token_text(&token.secret)?;
                 let parts = [(keepsake::TOKEN, Some(text.as_str()))];
-                keepsake::put(&own.client, &own.namespace, &name, None, &parts).await?;
+                let put = keepsake::put(&own.client, &own.namespace, &name, None, &parts);
+                put.await.map_err(kube_errors::in_words)?;
             }
             let before = known.into_iter().find(|peer| peer.name_any() == name);
             let peer = match &step {

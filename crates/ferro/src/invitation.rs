@@ -8,6 +8,7 @@ use ferro_core::identity::ClusterId;
 use ferro_peering::tokens;
 use k8s_openapi::jiff::Timestamp;
 
+use crate::kube_errors;
 use crate::this_cluster::{self, ThisCluster};
 
 /// As long as the configuration allows, too.
@@ -61,7 +62,7 @@ pub(crate) async fn give_out(cluster: &ThisCluster, wanted: Wanted) -> anyhow::R
         Ok(store.mint(&secret, terms.clone(), now)?)
     })
     .await
-    .context("cannot record the token")?;
+    .map_err(kube_errors::in_words)?;
     let (cluster_id, pin) = (cluster.identity.id, cluster.identity.pin);
     Ok(Invitation { token: JoinToken { auth_url, cluster_id, pin, secret }, terms })
 }

@@ -36,6 +36,15 @@ pub(crate) fn first_contact(error: &kube::Error, server: &str) -> anyhow::Error 
     }
 }
 
+/// An error of the controllers' code in the words of this program: what a server refused, and what to do about it.
+pub(crate) fn in_words(error: anyhow::Error) -> anyhow::Error {
+    let Some(refused) = error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) else {
+        return error;
+    };
+    let before = error.chain().take_while(|cause| !cause.is::<kube::Error>()).map(ToString::to_string);
+    anyhow::anyhow!("{}", before.chain([reason(refused)]).collect::<Vec<_>>().join(": "))
+}
+
 fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => refusal(status),
@@ -67,7 +76,8 @@ pub(crate) fn root(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Explain, first_contact, found};
+    use super::{Explain, first_contact, found, in_words};
+    use anyhow::Context as _;
     use kube::core::Status;
 
     fn refused(code: u16, message: &str) -> kube::Error {
@@ -103,6 +113,17 @@ mod tests {
         }
         assert_eq!(found(Ok(1)).unwrap(), Some(1));
         assert!(found::<u8>(Err(refused(403, "no"))).is_err());
+    }
+
+    #[test]
+    fn a_refusal_below_other_errors_is_told_in_the_same_words() {
+        let below = Err::<(), _>(refused(403, "no secrets for jane")).context("cannot write x");
+        assert_eq!(
+            format!("{:#}", in_words(below.unwrap_err())),
+            "cannot write x: no secrets for jane; ask an administrator for that right, or choose another context with \
+             --context"
+        );
+        assert_eq!(format!("{:#}", in_words(anyhow::anyhow!("low").context("high"))), "high: low");
     }
 
     #[test]
