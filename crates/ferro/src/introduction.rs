@@ -121,7 +121,7 @@ impl Introduction<'_> {
         let address = self.address.filter(|_| called.is_none());
         let url = address.map(|address| url(address, service)).transpose()?;
         match called.or_else(|| self.among(known, url.as_ref(), service)) {
-            Some(peer) => self.update(peer, address),
+            Some(peer) => self.update(peer, address, service),
             None => self.create(address, url, known),
         }
     }
@@ -149,7 +149,7 @@ impl Introduction<'_> {
         all.iter().copied().find(manual).or_else(|| all.first().copied())
     }
 
-    fn update(&self, peer: &ForeignCluster, address: Option<&str>) -> anyhow::Result<Step> {
+    fn update(&self, peer: &ForeignCluster, address: Option<&str>, service: &str) -> anyhow::Result<Step> {
         let name = peer.name_any();
         ensure!(
             peer.metadata.deletion_timestamp.is_none(),
@@ -168,7 +168,13 @@ impl Introduction<'_> {
                 "this cluster is known as {name} already; leave --name out, or remove it first: ferro remove {name}"
             );
         }
-        let wanted = self.spec(Some(&peer.spec), address);
+        let mut wanted = self.spec(Some(&peer.spec), address);
+        // Another way to write the same place is no news.
+        let place =
+            wanted.get("authUrl").and_then(Value::as_str).map(|wanted| url(wanted, service)).transpose()?;
+        if place.is_some() && place == at(peer, service) {
+            wanted.remove("authUrl");
+        }
         let present = serde_json::to_value(&peer.spec)?;
         let news: Map<_, _> =
             wanted.into_iter().filter(|(key, value)| present.get(key) != Some(value)).collect();
@@ -353,10 +359,17 @@ mod tests {
     }
 
     #[test]
+    fn another_way_to_write_the_same_address_changes_nothing() {
+        let added = peer("far", &json!({"authUrl": "192.0.2.7", "discoveryType": "Manual"}), &json!({}));
+        let again = Introduction { address: Some(URL), ..Introduction::default() };
+        assert_eq!(plan(&again, &[added]), Ok(Step::Nothing { name: "far".into() }));
+    }
+
+    #[test]
     fn a_token_for_what_was_added_by_its_address_goes_there() {
         let token = token();
         let added = peer("milan", &json!({"authUrl": "192.0.2.7", "discoveryType": "Manual"}), &json!({}));
-        let spec = json!({"authUrl": URL, "authPin": pin(), "clusterIdentity": {"clusterID": OTHER}});
+        let spec = json!({"authPin": pin(), "clusterIdentity": {"clusterID": OTHER}});
         let by_token = Introduction { token: Some(&token), ..Introduction::default() };
         assert_eq!(plan(&by_token, std::slice::from_ref(&added)), Ok(change("milan", &spec)));
         let by_name = Introduction { address: Some("milan"), ..by_token };

@@ -33,8 +33,8 @@ impl Show {
     pub(crate) fn result(&self, peer: &ForeignCluster, sentence: &str) -> anyhow::Result<()> {
         match self.output {
             None => output::line(&output::plain(sentence)),
-            Some(View::Json) => output::print_value(peer, Format::Json),
-            Some(View::Yaml) => output::print_value(peer, Format::Yaml),
+            Some(View::Json) => output::print_value(&presentable(peer), Format::Json),
+            Some(View::Yaml) => output::print_value(&presentable(peer), Format::Yaml),
             Some(View::Wide) => {
                 output::print(table::peers(std::slice::from_ref(peer), true, Timestamp::now()).as_bytes())
             }
@@ -55,6 +55,13 @@ pub(crate) async fn list(client: &Client) -> anyhow::Result<Vec<ForeignCluster>>
         .items;
     peers.sort_by_key(ForeignCluster::name_any);
     Ok(peers)
+}
+
+/// The object for people: without the notes of the API server on who wrote which field.
+pub(crate) fn presentable(peer: &ForeignCluster) -> ForeignCluster {
+    let mut peer = peer.clone();
+    peer.metadata.managed_fields = None;
+    peer
 }
 
 /// The name of the object.

@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn show(known: &[ForeignCluster], view: Option<View>) -> anyhow::Result<()> {
-    let list = || json!({"apiVersion": "v1", "kind": "List", "items": known});
+    let items = || known.iter().map(peers::presentable).collect::<Vec<_>>();
+    let list = || json!({"apiVersion": "v1", "kind": "List", "items": items()});
     match view {
         Some(View::Json) => output::print_value(&list(), Format::Json),
         Some(View::Yaml) => output::print_value(&list(), Format::Yaml),
