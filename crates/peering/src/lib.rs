@@ -7,7 +7,6 @@ pub mod auth;
 pub mod contact;
 pub mod controller;
 pub mod discovery;
-pub mod enrol;
 mod filing;
 pub mod home;
 pub mod identity;
