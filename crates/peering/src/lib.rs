@@ -5,9 +5,10 @@
 pub mod approver;
 pub mod auth;
 pub mod contact;
+mod filing;
 pub mod controller;
 pub mod discovery;
-mod filing;
+pub mod enrol;
 pub mod home;
 pub mod identity;
 pub mod keepsake;

@@ -158,7 +158,7 @@ pub fn next_step(facts: &Facts<'_>) -> Step {
 
 /// What the `ForeignCluster` should show; nothing new while nothing is known.
 pub fn shown(facts: &Facts<'_>) -> Option<Authentication> {
-    let setback = facts.current_setback();
+    let setback = facts.current_setback().filter(|setback| !setback.is_over(facts));
     let Some(held) = facts.valid() else {
         return match setback {
             Some(setback) => Some(setback.shown.clone()),
@@ -261,6 +261,11 @@ impl Setback {
         };
         Self { premises, shown, again: later(now, wait), streak }
     }
+
+    /// Whether its time has come, and there turned out to be nothing more to do.
+    pub fn is_over(&self, facts: &Facts<'_>) -> bool {
+        self.again <= facts.now && matches!(next_step(facts), Step::Wait { .. })
+    }
 }
 
 /// How long to wait after a setback, unless something changes.
@@ -299,7 +304,7 @@ impl Patience {
 /// 1, 2, 4 .. 60 seconds, or up to a quarter less, by peer: those that were cut off together do not come together.
 fn back_off(peer: &str, streak: u32) -> Duration {
     let full = Duration::from_secs(1 << streak.min(6)).min(LONGEST);
-    full - spread(peer, full / 4)
+    full.saturating_sub(spread(peer, full / 4))
 }
 
 /// That a `ForeignCluster` is for some cluster.

@@ -155,7 +155,7 @@ fn an_expired_certificate_is_replaced() {
 #[test]
 fn a_renewal_that_fails_leaves_no_gap() {
     let mut case = Case::new(Some(held()));
-    let wait = Patience::After(Duration::from_mins(60));
+    let wait = Patience::After(Duration::from_hours(1));
     let problem = Denial::from(Reason::Unavailable).status();
     case.setback = Some(Setback::new(premises(), problem, wait, None, "peer", at(LIFE - 10)));
     assert_eq!(case.step(LIFE - 9), Step::Wait { until: at(LIFE) }, "to show that it has expired");
@@ -163,6 +163,17 @@ fn a_renewal_that_fails_leaves_no_gap() {
     assert_eq!(shown.state, AuthState::Accepted);
     assert!(shown.message.unwrap().contains("cannot answer now"));
     assert_eq!(case.state(LIFE), Some(AuthState::Pending));
+}
+
+#[test]
+fn a_setback_that_was_overcome_is_not_shown() {
+    let mut case = Case { meeting: None, ..Case::new(Some(held())) };
+    case.setback = Some(denied(Reason::Unavailable, None, 0));
+    assert!(case.shown(0).unwrap().message.is_some());
+    assert_eq!(case.step(1), Step::Meet);
+    assert!(case.shown(1).unwrap().message.is_some(), "it is being tried");
+    case.meeting = Some(meeting(1));
+    assert_eq!(case.shown(1).unwrap().message, None);
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! All writes of a peer's task: into its `ForeignCluster`, its Secret, and the tokens that let it in here.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ferro_api::config::ClusterConfigSpec;
+use ferro_api::discovery::ForeignCluster;
+use ferro_api::names::labels;
+use ferro_core::auth::{IdentityGrant, Terms, TokenSecret};
+use ferro_core::names::tenant_namespace;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use rcgen::KeyPair;
+use serde_json::Value;
+use tracing::warn;
+
+use super::View;
+use super::peer::Peer;
+use super::report::{Report, spec_patch};
+use crate::contact::Met;
+use crate::keepsake::{self, GRANT, KEY, Keepsake, NEXT_KEY, TOKEN};
+use crate::tokens;
+
+/// What lets a peer into its tenant namespace here.
+const ADMISSION: &str = "ferro-peer";
+/// How long our own write may take to come back to us.
+const ECHO: Duration = Duration::from_secs(10);
+/// A token that we made is not shown any more when so little of its time is left.
+const NEAR_END: Duration = Duration::from_mins(1);
+const MANAGER: &str = "ferro-enrol";
+
+fn how() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
+}
+
+impl Peer {
+    fn peers(&self) -> Api<ForeignCluster> {
+        Api::all(self.home.client.clone())
+    }
+
+    /// Writes what a meeting found out into the spec; nothing when somebody else was faster and has to be seen first.
+    pub(super) async fn write_down(&self, peer: &ForeignCluster) -> Result<Option<ForeignCluster>> {
+        let met = self.met.as_ref().map(|(.., met)| met);
+        let Some(patch) = met.and_then(|met| spec_patch(peer, met)) else { return Ok(Some(peer.clone())) };
+        match self.peers().patch(&self.name, &how(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+            patched => patched
+                .map(Some)
+                .with_context(|| format!("cannot write who the ForeignCluster {} is", self.name)),
+        }
+    }
+
+    /// Writes what is to be shown, if it is not shown already.
+    pub(super) async fn report(&mut self, peer: &ForeignCluster, report: &Report) -> Result<()> {
+        let Some(patch) = report.patch(peer) else { return Ok(()) };
+        let patch: Patch<Value> = Patch::Merge(patch);
+        match self.peers().patch_status(&self.name, &how(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            patched => {
+                patched
+                    .with_context(|| format!("cannot write the status of ForeignCluster {}", self.name))?;
+            }
+        }
+        if report.seen.is_some() {
+            self.seen = None;
+        }
+        Ok(())
+    }
+
+    /// The key of the request in flight; with it, a token that is good for one use is good again after a cut.
+    pub(super) async fn ensure_key(&mut self, peer: &ForeignCluster) -> Result<KeyPair> {
+        let stored = self.kept.keepsake.next_key.as_ref();
+        if let Some(key) = stored.or(self.key.as_ref()).and_then(|pem| KeyPair::from_pem(pem).ok()) {
+            return Ok(key);
+        }
+        let key = KeyPair::generate().context("cannot make a key")?;
+        let pem = key.serialize_pem();
+        self.put(peer, &[(NEXT_KEY, Some(&pem))]).await?;
+        self.key = Some(pem);
+        Ok(key)
+    }
+
+    /// Stores what was granted in one step, and waits until our own view shows it.
+    pub(super) async fn keep(
+        &mut self,
+        peer: &ForeignCluster,
+        key: &KeyPair,
+        token: Option<TokenSecret>,
+        grant: &IdentityGrant,
+    ) -> Result<()> {
+        let (json, pem) = (serde_json::to_string(grant)?, key.serialize_pem());
+        let mut parts = vec![(GRANT, Some(json.as_str())), (KEY, Some(pem.as_str())), (NEXT_KEY, None)];
+        let stored = |view: &View| view.secret.as_deref().map(Keepsake::of).unwrap_or_default();
+        // A token that came meanwhile is not the one that was used.
+        if token.is_some() && stored(&self.view.borrow()).token == token {
+            parts.push((TOKEN, None));
+        }
+        self.put(peer, &parts).await?;
+        let arrived = |view: &View| stored(view).grant.as_ref() == Some(grant);
+        match tokio::time::timeout(ECHO, self.view.wait_for(arrived)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => bail!("the Secret for the peer was written, but does not come back"),
+        }
+    }
+
+    async fn put(&self, peer: &ForeignCluster, parts: &[(&str, Option<&str>)]) -> Result<()> {
+        keepsake::put(&self.home.client, &self.home.namespace, &self.name, Some(peer), parts).await
+    }
+
+    /// A token with which the peer can ask this cluster in its turn, if it needs one; the same one in every try.
+    /// Without it the peer must be given one by a person, so failing to make it does not stop our own request.
+    pub(super) async fn return_token(
+        &mut self,
+        peer: &ForeignCluster,
+        met: &Met,
+        settings: &ClusterConfigSpec,
+    ) -> Option<TokenSecret> {
+        let (now, auth) = (Timestamp::now(), settings.auth());
+        if auth.allow_empty_token() {
+            return None;
+        }
+        if let Some((token, _)) = self.return_token.filter(|(_, end)| now < *end) {
+            return Some(token);
+        }
+        match self.mint(peer, met, now + auth.token_lifetime()).await {
+            Ok(token) => {
+                self.return_token =
+                    token.map(|token| (token, now + auth.token_lifetime().saturating_sub(NEAR_END)));
+                token
+            }
+            Err(error) => {
+                warn!(peer = self.name, error = format!("{error:#}"), "the peer gets no token from us");
+                None
+            }
+        }
+    }
+
+    async fn mint(
+        &self,
+        peer: &ForeignCluster,
+        met: &Met,
+        expires_at: Timestamp,
+    ) -> Result<Option<TokenSecret>> {
+        if self.is_let_in(peer, met).await? {
+            return Ok(None);
+        }
+        let (token, now) = (tokens::new_secret()?, Timestamp::now());
+        let terms = Terms { expires_at, one_use: true, bound_to: Some(met.identity.id()) };
+        tokens::change(&self.home.client, &self.home.namespace, |store| {
+            store.sweep(now);
+            Ok(store.mint(&token, terms.clone(), now)?)
+        })
+        .await?;
+        Ok(Some(token))
+    }
+
+    /// Whether the peer has rights here already, and so needs no token.
+    async fn is_let_in(&self, peer: &ForeignCluster, met: &Met) -> Result<bool> {
+        let id = met.identity.id().to_string();
+        let kept = peer.status.as_ref().and_then(|status| status.tenant_namespaces.as_ref()?.local.clone());
+        let name = peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.clone());
+        let namespace = kept.unwrap_or_else(|| tenant_namespace(name.as_deref().unwrap_or_default(), &id));
+        let bindings: Api<RoleBinding> = Api::namespaced(self.home.client.clone(), &namespace);
+        let binding = bindings.get_opt(ADMISSION).await;
+        let binding =
+            binding.with_context(|| format!("cannot read the RoleBinding {namespace}/{ADMISSION}"))?;
+        Ok(binding.is_some_and(|binding| labels::REMOTE_ID.of(&binding.metadata) == Some(id.as_str())))
+    }
+}
