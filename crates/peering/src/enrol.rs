@@ -13,6 +13,8 @@ mod problem;
 mod report;
 mod search;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Caller, ContactError, Limits, MOST, provider};
+use super::{Caller, ContactError, Limits, MOST, Question, provider};
 
 /// A key, and the certificate that the server shows for it.
 struct Serving {
@@ -265,4 +265,16 @@ async fn a_denial_is_an_answer() {
 async fn what_has_no_address_is_told_apart_from_what_does_not_answer() {
     let met = caller(None).meet(&"https://there.invalid".parse().unwrap(), None, None).await;
     assert!(matches!(met, Err(ContactError::UnknownHost)), "{met:?}");
+}
+
+#[test]
+fn a_question_goes_to_the_path_under_the_url() {
+    for (url, host, path) in [
+        ("https://auth.example.org", "auth.example.org", "/ids"),
+        ("https://[fd00::1]:30443/peering/auth/", "[fd00::1]:30443", "/peering/auth/ids"),
+    ] {
+        let request = Question::ids().at(&url.parse().unwrap()).unwrap();
+        assert_eq!(request.uri().path(), path);
+        assert_eq!(request.headers()["host"], host);
+    }
 }

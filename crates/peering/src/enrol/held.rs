@@ -20,6 +20,8 @@ pub(super) struct Kept {
     version: Option<String>,
     /// The grant, and when it was first seen.
     seen: Option<(IdentityGrant, Timestamp)>,
+    /// When the first look was: what was there is older.
+    began: Option<Timestamp>,
 }
 
 impl Kept {
@@ -39,7 +41,11 @@ impl Kept {
             (Some(grant), _) => Some((grant.clone(), now)),
             (None, _) => None,
         };
-        self.held = self.seen.as_ref().and_then(|(grant, seen)| held(&keepsake, grant, own, *seen));
+        let began = *self.began.get_or_insert(now);
+        self.held = self.seen.as_ref().and_then(|(grant, seen)| {
+            let granted_at = Some(*seen).filter(|seen| *seen > began);
+            held(&keepsake, grant, own, *seen).map(|held| Held { granted_at, ..held })
+        });
         self.keepsake = keepsake;
     }
 }
@@ -59,7 +65,7 @@ fn held(keepsake: &Keepsake, grant: &IdentityGrant, own: &ClusterId, seen: Times
         // A token does not say when it was made: its renewal counts from when it was first seen.
         Credential::BearerToken(_) => (seen, grant.expires_at),
     };
-    Some(Held { issued_at, expires_at, api_server: grant.api_server_url.clone(), granted_at: Some(seen) })
+    Some(Held { issued_at, expires_at, api_server: grant.api_server_url.clone(), granted_at: None })
 }
 
 #[cfg(test)]
@@ -115,9 +121,11 @@ mod tests {
         let token = |text: &str| kept(Credential::BearerToken(text.into()), None);
         read.read(token("a"), &id(1), at(0));
         read.read(token("a"), &id(1), at(5));
-        assert_eq!(read.held.as_ref().unwrap().issued_at, at(0));
+        let held = read.held.as_ref().unwrap();
+        assert_eq!((held.issued_at, held.granted_at), (at(0), None), "it was there before us");
         read.read(token("b"), &id(1), at(6));
-        assert_eq!(read.held.as_ref().unwrap().issued_at, at(6));
+        let held = read.held.as_ref().unwrap();
+        assert_eq!((held.issued_at, held.granted_at), (at(6), Some(at(6))));
         read.read(Keepsake::default(), &id(1), at(7));
         assert_eq!(read.held, None);
     }

@@ -22,6 +22,7 @@ use super::search::{Callers, look};
 use super::{View, changed};
 use crate::contact::Met;
 use crate::home::Home;
+use crate::identity::Own;
 
 /// The clock may be set; so no wait is longer.
 const LONGEST: Duration = Duration::from_hours(1);
@@ -36,20 +37,23 @@ pub(super) struct Peer {
     pub(super) view: watch::Receiver<View>,
     /// The last meeting, where it was, and who was met.
     pub(super) met: Option<(Meeting, HttpsUrl, Met)>,
-    setback: Option<Setback>,
+    pub(super) setback: Option<Setback>,
     pub(super) kept: Kept,
     /// The key of a request in flight, until the view shows it.
     pub(super) key: Option<String>,
     /// The token that lets the peer in here, and until when it is shown.
     pub(super) return_token: Option<(TokenSecret, Timestamp)>,
+    /// Whether the peer can ask this cluster in its turn, as far as we can do something about it.
+    pub(super) invited: bool,
     /// When the peer was heard of, if that is worth a write.
     pub(super) seen: Option<Timestamp>,
 }
 
 impl Peer {
     pub(super) fn new(home: Home, name: String, callers: Arc<Callers>, view: watch::Receiver<View>) -> Self {
-        let (met, setback, kept) = (None, None, Kept::default());
-        Self { home, name, callers, view, met, setback, kept, key: None, return_token: None, seen: None }
+        let (met, setback, kept, invited) = (None, None, Kept::default(), false);
+        let (key, return_token, seen) = (None, None, None);
+        Self { home, name, callers, view, met, setback, kept, key, return_token, invited, seen }
     }
 
     /// Cares for the peer until it is aborted.
@@ -77,7 +81,8 @@ impl Peer {
 
     /// Writes down what is known, does one step, and says when to come again if nothing changes.
     async fn reconcile(&mut self, view: &View) -> Result<Timestamp> {
-        let own = self.home.own()?.signer.identity().id();
+        let own = self.home.own()?;
+        let own_id = own.signer.identity().id();
         let target = match target(view) {
             Ok(target) => target,
             Err(problem) => {
@@ -85,9 +90,9 @@ impl Peer {
                 return Ok(Timestamp::MAX);
             }
         };
-        self.kept.look_at(view.secret.as_deref(), &own);
+        self.kept.look_at(view.secret.as_deref(), &own_id);
         self.met = self.met.take().filter(|(meeting, ..)| meeting.is_about(&target));
-        if let Some(conflict) = self.conflict(&target, &own, view) {
+        if let Some(conflict) = self.conflict(&target, &own_id, view) {
             self.report(&view.peer, &Report::showing(conflict.shown())).await?;
             return Ok(Timestamp::MAX);
         }
@@ -98,9 +103,9 @@ impl Peer {
         let (step, report) = self.decide(&premises);
         self.report(&peer, &report).await?;
         match step {
-            Step::Wait { until } => return Ok(until),
+            Step::Wait { until } if !self.must_invite(&peer, &own).await? => return Ok(until),
             Step::Meet => self.meet(premises).await?,
-            Step::Enrol => self.enrol(&peer, premises).await?,
+            Step::Enrol | Step::Wait { .. } => self.enrol(&peer, premises, &own).await?,
         }
         Ok(Timestamp::now())
     }
@@ -159,17 +164,15 @@ impl Peer {
     }
 
     /// Asks for a certificate, and keeps it.
-    async fn enrol(&mut self, peer: &ForeignCluster, premises: Premises) -> Result<()> {
+    async fn enrol(&mut self, peer: &ForeignCluster, premises: Premises, own: &Own) -> Result<()> {
         let Some((_, url, met)) = self.met.clone() else { return Ok(()) };
-        let (own, settings) = (self.home.own()?, self.home.settings());
-        let caller = self.callers.get(&settings).await?;
+        let caller = self.callers.get(&self.home.settings()).await?;
         let key = self.ensure_key(peer).await?;
         let token = self.kept.keepsake.token;
-        let return_token =
-            if own.reach.auth.is_some() { self.return_token(peer, &met, &settings).await } else { None };
+        let return_token = self.return_token(peer, &met, own).await;
         let exchange = Exchange {
             caller: &caller,
-            own: &own,
+            own,
             url: &url,
             pin: &met.pin,
             audience: met.identity.id(),
@@ -183,6 +186,7 @@ impl Peer {
                 self.keep(peer, &key, token, &grant).await?;
                 info!(peer = self.name, %url, until = %grant.expires_at, "let in");
                 (self.setback, self.return_token, self.key) = (None, None, None);
+                self.invited |= return_token.is_some();
                 self.seen = Some(Timestamp::now());
             }
             Err(problem) => self.set_back(premises, problem),

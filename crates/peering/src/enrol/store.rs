@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ferro_api::config::ClusterConfigSpec;
-use ferro_api::discovery::ForeignCluster;
+use ferro_api::discovery::{DiscoveryType, ForeignCluster};
 use ferro_api::names::labels;
 use ferro_core::auth::{IdentityGrant, Terms, TokenSecret};
 use ferro_core::names::tenant_namespace;
@@ -20,6 +19,7 @@ use super::View;
 use super::peer::Peer;
 use super::report::{Report, spec_patch};
 use crate::contact::Met;
+use crate::identity::Own;
 use crate::keepsake::{self, GRANT, KEY, Keepsake, NEXT_KEY, TOKEN};
 use crate::tokens;
 
@@ -109,50 +109,57 @@ impl Peer {
         keepsake::put(&self.home.client, &self.home.namespace, &self.name, Some(peer), parts).await
     }
 
-    /// A token with which the peer can ask this cluster in its turn, if it needs one; the same one in every try.
-    /// Without it the peer must be given one by a person, so failing to make it does not stop our own request.
+    /// Whether the peer should get a token with which it can ask this cluster in its turn, as it must to send offers.
+    /// Only a peer that somebody wants gets one: whoever merely announces itself must not be let in for that.
+    fn invites(&self, peer: &ForeignCluster, own: &Own) -> bool {
+        let wanted = peer.spec.join() || peer.spec.discovery_type() == DiscoveryType::Manual;
+        wanted && own.reach.auth.is_some() && !self.home.settings().auth().allow_empty_token()
+    }
+
+    /// Whether a peer that has let us in still lacks that token, since it was not wanted before or none could be made.
+    pub(super) async fn must_invite(&mut self, peer: &ForeignCluster, own: &Own) -> Result<bool> {
+        let Some((.., met)) = self.met.clone() else { return Ok(false) };
+        if self.invited || self.kept.held.is_none() || self.setback.is_some() || !self.invites(peer, own) {
+            return Ok(false);
+        }
+        Ok(self.ensure_token(peer, &met).await?.is_some())
+    }
+
+    /// The token for the peer, if it should get one. Without it a person can give it one, so failing to make it does
+    /// not stop our own request.
     pub(super) async fn return_token(
         &mut self,
         peer: &ForeignCluster,
         met: &Met,
-        settings: &ClusterConfigSpec,
+        own: &Own,
     ) -> Option<TokenSecret> {
-        let (now, auth) = (Timestamp::now(), settings.auth());
-        if auth.allow_empty_token() {
+        if !self.invites(peer, own) {
             return None;
         }
-        if let Some((token, _)) = self.return_token.filter(|(_, end)| now < *end) {
-            return Some(token);
-        }
-        match self.mint(peer, met, now + auth.token_lifetime()).await {
-            Ok(token) => {
-                self.return_token =
-                    token.map(|token| (token, now + auth.token_lifetime().saturating_sub(NEAR_END)));
-                token
-            }
-            Err(error) => {
-                warn!(peer = self.name, error = format!("{error:#}"), "the peer gets no token from us");
-                None
-            }
-        }
+        self.ensure_token(peer, met).await.unwrap_or_else(|error| {
+            warn!(peer = self.name, error = format!("{error:#}"), "the peer gets no token from us yet");
+            None
+        })
     }
 
-    async fn mint(
-        &self,
-        peer: &ForeignCluster,
-        met: &Met,
-        expires_at: Timestamp,
-    ) -> Result<Option<TokenSecret>> {
+    /// The same token in every try; none for a peer that is let in.
+    async fn ensure_token(&mut self, peer: &ForeignCluster, met: &Met) -> Result<Option<TokenSecret>> {
+        let now = Timestamp::now();
+        if let Some((token, _)) = self.return_token.filter(|(_, end)| now < *end) {
+            return Ok(Some(token));
+        }
         if self.is_let_in(peer, met).await? {
+            self.invited = true;
             return Ok(None);
         }
-        let (token, now) = (tokens::new_secret()?, Timestamp::now());
-        let terms = Terms { expires_at, one_use: true, bound_to: Some(met.identity.id()) };
+        let (token, lifetime) = (tokens::new_secret()?, self.home.settings().auth().token_lifetime());
+        let terms = Terms { expires_at: now + lifetime, one_use: true, bound_to: Some(met.identity.id()) };
         tokens::change(&self.home.client, &self.home.namespace, |store| {
             store.sweep(now);
             Ok(store.mint(&token, terms.clone(), now)?)
         })
         .await?;
+        self.return_token = Some((token, now + lifetime.saturating_sub(NEAR_END)));
         Ok(Some(token))
     }
 
