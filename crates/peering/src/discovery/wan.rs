@@ -23,9 +23,9 @@ use tokio::time::{Instant, timeout_at};
 const MOST: usize = 256;
 /// So many at once.
 const AT_ONCE: usize = 8;
-/// How long one question may take, and how often it is asked.
+/// How long one question may take, and how often it is asked again.
 const ANSWER: Duration = Duration::from_secs(3);
-const TRIES: usize = 2;
+const AGAIN: usize = 1;
 /// How long a search may take.
 const SEARCH: Duration = Duration::from_secs(30);
 
@@ -135,7 +135,7 @@ fn resolver(server: Option<&str>) -> Result<TokioResolver, Problem> {
     };
     let options = builder.options_mut();
     options.timeout = ANSWER;
-    options.attempts = TRIES;
+    options.attempts = AGAIN;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     builder.build().map_err(|error| Problem::Failed(error.to_string()))
