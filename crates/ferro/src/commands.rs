@@ -4,6 +4,7 @@ pub(crate) mod add;
 pub(crate) mod completion;
 pub(crate) mod crds;
 pub(crate) mod decide;
+pub(crate) mod discovery;
 pub(crate) mod install;
 pub(crate) mod peer;
 pub(crate) mod peers;

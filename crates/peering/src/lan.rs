@@ -107,7 +107,8 @@ impl Sources {
     }
 }
 
-fn announcement(map: &ConfigMap, url: &str) -> Option<Announcement> {
+/// What a cluster with this public identity announces, if its auth service is at this URL.
+pub fn announcement(map: &ConfigMap, url: &str) -> Option<Announcement> {
     let data = map.data.as_ref()?;
     Some(Announcement {
         id: data.get("clusterID")?.parse().ok()?,
