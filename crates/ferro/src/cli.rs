@@ -3,9 +3,8 @@
 use clap::{Parser, Subcommand};
 use ferro_api::discovery::Decision;
 
-    add, completion, crds, decide, install, peer, peers, remove, status, token, uninstall, unpeer,
 use crate::commands::{
-use crate::commands::{completion, crds, discovery, install, uninstall};
+    add, completion, crds, decide, discovery, install, peer, peers, remove, status, token, uninstall, unpeer,
 };
 use crate::roles::{self, Role};
 
@@ -25,22 +24,24 @@ pub(crate) struct Cli {
 enum Command {
     Install(install::Args),
     Uninstall(uninstall::Args),
-    #[command(after_help = decide::ACCEPT_EXAMPLES)]
-    #[command(after_help = decide::REFUSE_EXAMPLES)]
-    ///
-    /// Accept what a peer asks for or offers
-    /// Refuse what a peer asks for or offers, also if it was accepted before
-    /// Without --offer and --request it is about whatever waits for a decision, and about both if nothing does.
-    Accept(decide::Args),
-    Add(add::Args),
-    Discovery(discovery::Args),
-    Peer(peer::Args),
-    Peers(peers::Args),
-    Refuse(decide::Args),
-    Remove(remove::Args),
     Status(status::Args),
+    Peers(peers::Args),
     Token(token::Args),
+    Add(add::Args),
+    Peer(peer::Args),
     Unpeer(unpeer::Args),
+    Remove(remove::Args),
+    /// Accept what a peer asks for or offers
+    ///
+    /// Without --offer and --request it is about whatever waits for a decision, and about both if nothing does.
+    #[command(after_help = decide::ACCEPT_EXAMPLES)]
+    Accept(decide::Args),
+    /// Refuse what a peer asks for or offers, also if it was accepted before
+    ///
+    /// Without --offer and --request it is about whatever waits for a decision, and about both if nothing does.
+    #[command(after_help = decide::REFUSE_EXAMPLES)]
+    Refuse(decide::Args),
+    Discovery(discovery::Args),
     Crds(crds::Args),
     Completion(completion::Args),
     /// Run the controllers of a cluster (inside it; 'ferro install' does this)
@@ -57,16 +58,16 @@ impl Cli {
         match self.command {
             Command::Install(args) => install::run(&args),
             Command::Uninstall(args) => uninstall::run(&args),
-            Command::Accept(args) => decide::run(&args, Decision::Accept),
-            Command::Add(args) => add::run(&args),
-            Command::Discovery(args) => discovery::run(&args),
-            Command::Peer(args) => peer::run(&args),
-            Command::Peers(args) => peers::run(&args),
-            Command::Refuse(args) => decide::run(&args, Decision::Refuse),
-            Command::Remove(args) => remove::run(&args),
             Command::Status(args) => status::run(&args),
+            Command::Peers(args) => peers::run(&args),
             Command::Token(args) => token::run(&args),
+            Command::Add(args) => add::run(&args),
+            Command::Peer(args) => peer::run(&args),
             Command::Unpeer(args) => unpeer::run(&args),
+            Command::Remove(args) => remove::run(&args),
+            Command::Accept(args) => decide::run(&args, Decision::Accept),
+            Command::Refuse(args) => decide::run(&args, Decision::Refuse),
+            Command::Discovery(args) => discovery::run(&args),
             Command::Crds(args) => crds::run(&args),
             Command::Completion(args) => completion::run(&args),
             Command::Controller(args) => roles::run(Role::Controller, args),

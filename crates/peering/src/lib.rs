@@ -5,10 +5,10 @@
 pub mod approver;
 pub mod auth;
 pub mod contact;
-mod filing;
 pub mod controller;
 pub mod discovery;
 pub mod enrol;
+mod filing;
 pub mod home;
 pub mod identity;
 pub mod keepsake;
