@@ -16,7 +16,7 @@ mod searches;
 mod wan;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ferro_api::config::BundleRef;
@@ -79,8 +79,8 @@ struct Discovery {
     objects: Objects,
     /// Who said something the last time.
     ways: BTreeSet<Way>,
-    /// What the caller trusts beside the authorities of the system.
-    trusted: Option<BundleRef>,
+    /// What the caller trusts beside the authorities of the system, and since when.
+    trusted: (Option<BundleRef>, Instant),
     caller: Caller,
 }
 
@@ -94,7 +94,7 @@ impl Discovery {
             attempts: Attempts::default(),
             objects: Objects::new(home.client.clone()),
             ways: BTreeSet::new(),
-            trusted: None,
+            trusted: (None, Instant::now()),
             caller: Caller::new(None)?,
             home,
         })
@@ -182,10 +182,11 @@ impl Discovery {
         self.home.peers.all().iter().map(|object| Known::of(object, is_lost(object))).collect()
     }
 
-    /// Calls with the authorities that are configured now.
+    /// Calls with the authorities that are configured now. What they are is looked at again now and then.
     async fn follow_trust(&mut self) -> Result<()> {
         let wanted = self.home.settings().auth().trusted_ca;
-        if wanted == self.trusted {
+        let (trusted, since) = &self.trusted;
+        if wanted == *trusted && (wanted.is_none() || since.elapsed() < LATER) {
             return Ok(());
         }
         let bundle = match &wanted {
@@ -199,7 +200,7 @@ impl Discovery {
                 Caller::new(None)?
             }
         };
-        self.trusted = wanted;
+        self.trusted = (wanted, Instant::now());
         Ok(())
     }
 
@@ -236,5 +237,22 @@ fn tell(result: Result<()>) -> bool {
             warn!(error = format!("{error:#}"), "discovery could not write; it is tried again");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_lost;
+    use ferro_api::discovery::{Authentication, ForeignCluster, ForeignClusterStatus};
+
+    #[test]
+    fn only_a_cluster_that_does_not_answer_counts_as_lost() {
+        for (reason, lost) in [(None, false), (Some("InvalidToken"), false), (Some("Unreachable"), true)] {
+            let reason = reason.map(str::to_owned);
+            let authentication = Some(Authentication { reason, ..Authentication::default() });
+            let status = Some(ForeignClusterStatus { authentication, ..ForeignClusterStatus::default() });
+            assert_eq!(is_lost(&ForeignCluster { status, ..ForeignCluster::default() }), lost);
+        }
+        assert!(!is_lost(&ForeignCluster::default()));
     }
 }
