@@ -153,8 +153,13 @@ impl Replicator {
             Write::Release(name) => self.change_finalizers(&name, originals, false).await,
             Write::CreateRemote(copy) => {
                 let how = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
-                let created = self.remote.create(&how, &copy).await;
-                created.map(drop).with_context(|| format!("cannot create the copy of {}", copy.name_any()))
+                match self.remote.create(&how, &copy).await {
+                    // The watch has yet to see it; whose it is shows then.
+                    Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                    created => created
+                        .map(drop)
+                        .with_context(|| format!("cannot create the copy of {}", copy.name_any())),
+                }
             }
             Write::PatchRemote(name, patch) => {
                 let patched = self.remote.patch(&name, &how, &Patch::Merge(patch)).await;

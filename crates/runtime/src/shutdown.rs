@@ -46,6 +46,10 @@ impl Tasks {
         let token = self.token.clone();
         self.tracker.spawn(async move {
             match token.run_until_cancelled(task).await {
+                // At the end tasks fail because others have ended before them.
+                Some(Err(error)) if token.is_cancelled() => {
+                    tracing::debug!(task = name, error = format!("{error:#}"), "a task ended in mid-way");
+                }
                 Some(Err(error)) => {
                     // A task that fails takes its process along: Kubernetes starts it again from what is.
                     tracing::error!(task = name, error = format!("{error:#}"), "a task failed");

@@ -14,6 +14,7 @@ use futures::StreamExt as _;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use tokio::sync::watch;
@@ -28,6 +29,7 @@ where
     K::DynamicType: Eq + Hash + Clone,
 {
     store: Store<K>,
+    /// How often something changed, which is never before the store is complete.
     bell: watch::Receiver<u64>,
     kind: K::DynamicType,
 }
@@ -62,7 +64,11 @@ where
             let mut changes = std::pin::pin!(changes.reflect(writer));
             while let Some(change) = changes.next().await {
                 match change {
-                    Ok(_) => ring.send_modify(|count| *count += 1),
+                    // A list that is being read shows only when it is complete.
+                    Ok(Event::Init | Event::InitApply(_)) => {}
+                    Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
+                        ring.send_modify(|count| *count += 1);
+                    }
                     Err(error) => warn!(watch = name, %error, "the watch broke and is taken up again"),
                 }
             }
@@ -71,9 +77,12 @@ where
         Self { store, bell, kind }
     }
 
-    /// Waits until the store is complete for the first time.
+    /// Waits until the store is complete for the first time. Any number may wait: the store's own way to wait wakes
+    /// only the last of them.
     pub async fn ready(&self) -> Result<()> {
-        self.store.wait_until_ready().await.context("a watch ended before it was complete")
+        let mut bell = self.bell.clone();
+        bell.wait_for(|count| *count > 0).await.context("a watch ended before it was complete")?;
+        Ok(())
     }
 
     /// Everything there is.

@@ -16,7 +16,6 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::Serialize;
-use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -24,7 +23,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::facts::{Facts, id_of, is_draining};
-use super::stock::{Check, Stock, has, lacks};
+use super::stock::{Check, Kind, Stock, has, has_new, lacks};
 use crate::home::Home;
 use crate::identity::Own;
 use crate::{keepsake, tenant};
@@ -172,8 +171,7 @@ impl Hand {
         let peers: Api<ForeignCluster> = Api::all(self.client.clone());
         let changed = unless_gone(peers.patch(&peer.name_any(), &how(), &patch).await)
             .context("cannot change the ForeignCluster")?;
-        let there = changed.filter(|changed| !is_leaving(changed));
-        Ok(there.map(|changed| has(&self.peers, &changed)))
+        Ok(changed.map(|changed| has(&self.peers, &changed)))
     }
 
     async fn create_namespace(&self, peer: &ForeignCluster) -> Result<Option<Check>> {
@@ -211,7 +209,7 @@ impl Hand {
         K: Kept,
     {
         match self.api::<K>(object.meta()).create(&PostParams::default(), object).await {
-            Ok(created) => Ok(Some(has(watched, &created))),
+            Ok(created) => Ok(Some(has_new(watched, &created))),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot create the {}", described(object))),
         }
@@ -229,9 +227,7 @@ impl Hand {
         let patched = self.api::<K>(object.meta()).patch(&object.name_any(), &how(), &patch).await;
         let patched =
             unless_gone(patched).with_context(|| format!("cannot change the {}", described(object)))?;
-        // An object that goes with its last finalizer is not seen again.
-        let there = patched.filter(|patched| !is_leaving(patched));
-        Ok(there.map(|patched| K::seen(&self.stock, &patched)))
+        Ok(patched.map(|patched| K::seen(&self.stock, &patched)))
     }
 
     async fn answer<K: Kept>(&self, object: Option<&K>, status: Value) -> Result<Option<Check>> {
@@ -266,7 +262,7 @@ impl Hand {
         let node = virtual_node(&name, id, peer, offered).register(&health(facts, snapshot), snapshot.now);
         let nodes: Api<Node> = Api::all(self.client.clone());
         match nodes.create(&PostParams::default(), &node).await {
-            Ok(created) => Ok(Some(has(&self.stock.nodes, &created))),
+            Ok(created) => Ok(Some(has_new(&self.stock.nodes, &created))),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let present = nodes.get_metadata(&name).await.context("cannot read the Node")?;
                 names::adopt(&format!("the Node {name}"), labels::REMOTE_ID.of(&present.metadata), id)?;
@@ -308,16 +304,7 @@ impl Hand {
 }
 
 /// A kind of object that the two clusters exchange.
-trait Kept:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + DeserializeOwned
-    + Serialize
-    + Send
-    + Sync
-    + 'static
-{
+trait Kept: Kind + Resource<Scope = NamespaceResourceScope> + Serialize {
     /// How to tell that the watch has seen this version.
     fn seen(stock: &Stock, written: &Self) -> Check;
 }
@@ -391,11 +378,6 @@ fn unless_gone<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         other => other.map(Some),
     }
-}
-
-/// Whether nothing holds an object that is being deleted.
-fn is_leaving<K: Resource>(object: &K) -> bool {
-    object.meta().deletion_timestamp.is_some() && object.meta().finalizers.iter().flatten().next().is_none()
 }
 
 /// One finalizer more, for this version of the object: finalizers are one list that several write.

@@ -16,6 +16,17 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 /// Whether a watch has seen what was written.
 pub(super) type Check = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// What a kind must be to be watched.
+pub(super) trait Kind:
+    Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
 /// What is watched.
 #[derive(Clone)]
 pub(super) struct Stock {
@@ -63,23 +74,23 @@ impl Stock {
     }
 }
 
-/// Whether the watch has this version of the object, or a later one.
-pub(super) fn has<K>(watched: &Watched<K>, written: &K) -> Check
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
-{
-    let (watched, namespace, name) = (watched.clone(), written.namespace(), written.name_any());
-    let version = number(written);
+/// Whether the watch has seen an object that was created.
+pub(super) fn has_new<K: Kind>(watched: &Watched<K>, created: &K) -> Check {
+    let (watched, namespace, name) = (watched.clone(), created.namespace(), created.name_any());
+    Box::new(move || watched.get(namespace.as_deref(), &name).is_some())
+}
+
+/// Whether the watch has this version of an object that it knew, or a later one, or has seen it go.
+pub(super) fn has<K: Kind>(watched: &Watched<K>, changed: &K) -> Check {
+    let (watched, namespace, name) = (watched.clone(), changed.namespace(), changed.name_any());
+    let version = number(changed);
     Box::new(move || {
-        watched.get(namespace.as_deref(), &name).is_some_and(|object| number(object.as_ref()) >= version)
+        watched.get(namespace.as_deref(), &name).is_none_or(|object| number(object.as_ref()) >= version)
     })
 }
 
 /// Whether the watch knows that the object is going or gone.
-pub(super) fn lacks<K>(watched: &Watched<K>, namespace: Option<&str>, name: &str) -> Check
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
-{
+pub(super) fn lacks<K: Kind>(watched: &Watched<K>, namespace: Option<&str>, name: &str) -> Check {
     let (watched, namespace, name) = (watched.clone(), namespace.map(str::to_owned), name.to_owned());
     Box::new(move || {
         watched

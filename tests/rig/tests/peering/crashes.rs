@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::PeeringState::{Established, None as Unpeered};
 use rig::objects::{await_same, everything};
-use rig::wait::{block_on, eventually};
+use rig::wait::block_on;
 
 use crate::site::{Fuse, Site, clusters, ferro, knows_itself};
 

@@ -11,7 +11,7 @@ use ferro_runtime::health::Readiness;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use http::{Method, Request};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
@@ -19,7 +19,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology, built};
 use rig::wait::eventually;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
@@ -30,6 +30,9 @@ static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 /// Bare clusters of these names.
 pub async fn clusters(name: &str, names: &[&str]) -> Result<Topology> {
     let spec = |name: &&str| ClusterSpec { bare: true, ..ClusterSpec::named(*name) };
+    if let Ok(directives) = std::env::var("FERRO_LOG") {
+        ferro_runtime::logs::start(&directives);
+    }
     Topology::up(name, names.iter().map(spec).collect()).await
 }
 
@@ -181,12 +184,6 @@ impl Site {
     pub async fn change(&self, other: &Self, patch: Value) -> Result<()> {
         let name = self.peer(other).await?.name_any();
         self.peers().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    pub async fn remove(&self, other: &Self) -> Result<()> {
-        let name = self.peer(other).await?.name_any();
-        self.peers().delete(&name, &DeleteParams::default()).await?;
         Ok(())
     }
 
