@@ -86,7 +86,8 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) 
         config.ready().await?;
         drop(pending);
         let work = ferro_peering::controller::run(theirs, client.clone(), args.namespace.clone(), config);
-        leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work).await
+        // The work holds the state of all controllers.
+        Box::pin(leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work)).await
     });
 }
 

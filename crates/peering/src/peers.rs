@@ -173,6 +173,10 @@ impl Controller {
                 memory.published = Some(snapshot.now);
             }
             memory.unseen.extend(self.hand.perform(peer, own, facts, snapshot, write).await?);
+            if *write == Write::CreateNamespace {
+                // What follows lies in it, and is decided when it is seen.
+                return Ok(());
+            }
         }
         memory.unseen.extend(self.hand.show(peer, plan).await?);
         if plan.writes.is_empty() {

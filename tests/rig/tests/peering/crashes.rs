@@ -48,9 +48,12 @@ impl Pair {
         })
         .await?;
         ferro(&self.rome.cluster, &["remove", "turin", "--yes"]).await?;
-        self.until(victim, fuse, async |pair: &Self| pair.rome.is_alone().await).await?;
         ferro(&self.turin.cluster, &["remove", "rome", "--yes"]).await?;
-        self.until(victim, fuse, async |pair: &Self| pair.turin.is_alone().await).await
+        self.until(victim, fuse, async |pair: &Self| {
+            pair.rome.is_alone().await?;
+            pair.turin.is_alone().await
+        })
+        .await
     }
 
     /// Waits for a state, and starts the victim again when it has ended.

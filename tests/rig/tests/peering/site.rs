@@ -86,7 +86,9 @@ impl Site {
         let port = 40_000 + (std::process::id() % 20_000) as u16 + NEXT_PORT.fetch_add(1, Ordering::SeqCst);
         let url = format!("auth.config.url=https://127.0.0.1:{port}");
         let mut arguments = vec!["install", "--cluster-name", &name, "--set", &url];
-        settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+        for setting in settings {
+            arguments.extend(["--set", setting]);
+        }
         ferro(cluster, &arguments).await?;
         let mut site = Self {
             name,
