@@ -8,6 +8,7 @@ pub mod cgroups;
 pub mod client;
 mod components;
 pub mod images;
+pub mod installation;
 pub mod lan;
 pub mod node;
 pub mod objects;

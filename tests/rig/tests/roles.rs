@@ -11,10 +11,9 @@ use ferro_core::identity::ClusterId;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use mdns_sd::{IfKind, ServiceDaemon, ServiceEvent};
+use rig::installation::{self, ferro};
 use rig::plan::ClusterSpec;
-use rig::protocol::Request;
-use rig::tools::{TESTING, build_static, static_binary};
-use rig::topology::{Cluster, Topology, built};
+use rig::topology::{Cluster, Topology};
 use rig::wait::{block_on, eventually};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -25,36 +24,11 @@ const AUTH_PORT: u16 = 30443;
 
 /// A cluster of two nodes with ferro installed as a user would.
 async fn installed() -> Result<Topology> {
-    build_static("ferro", TESTING, &|step| println!("{step}"))?;
-    let archive = std::env::temp_dir().join(format!("ferro-{}.tar", std::process::id()));
-    let image = concat!("ferro:", env!("CARGO_PKG_VERSION"));
-    rig::images::Image {
-        user: "65532:65532".into(),
-        ..rig::images::Image::program(image, &static_binary("ferro", TESTING), "ferro")
-    }
-    .write(&archive)?;
     let topology = Topology::up("roles", vec![ClusterSpec { nodes: 2, ..ClusterSpec::named("a") }]).await?;
-    let loaded = topology.ask(Request::Load { archive: archive.clone(), clusters: Vec::new() }).await;
-    std::fs::remove_file(&archive)?;
-    loaded?;
+    installation::load(&topology, &|step| println!("{step}")).await?;
     ferro(topology.cluster("a")?, &["install", "--cluster-name", "rome", "--wait", "--timeout", "180s"])
         .await?;
     Ok(topology)
-}
-
-async fn ferro(cluster: &Cluster, arguments: &[&str]) -> Result<()> {
-    let output = tokio::process::Command::new(built("ferro")?)
-        .args(arguments)
-        .env("KUBECONFIG", &cluster.kubeconfig)
-        .output()
-        .await?;
-    ensure!(
-        output.status.success(),
-        "ferro {}: {}",
-        arguments.join(" "),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
 }
 
 /// The identifier that the cluster shows to its users.

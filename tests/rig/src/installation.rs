@@ -1,0 +1,52 @@
+//! Ferro on clusters with nodes: its image from the present sources, and its commands as a user types them.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::images::Image;
+use crate::protocol::Request;
+use crate::tools::{TESTING, build_static, static_binary};
+use crate::topology::{Cluster, Topology, built};
+
+/// The name of the image, which the chart expects.
+const IMAGE: &str = concat!("ferro:", env!("CARGO_PKG_VERSION"));
+
+/// Builds the image and loads it onto all nodes.
+pub async fn load(topology: &Topology, say: &dyn Fn(&str)) -> Result<()> {
+    build_static("ferro", TESTING, say)?;
+    let archive = std::env::temp_dir().join(format!("ferro-{}.tar", std::process::id()));
+    let program = Image::program(IMAGE, &static_binary("ferro", TESTING), "ferro");
+    Image { user: "65532:65532".into(), ..program }.write(&archive)?;
+    let loaded = topology.ask(Request::Load { archive: archive.clone(), clusters: Vec::new() }).await;
+    std::fs::remove_file(&archive)?;
+    loaded.map(drop)
+}
+
+/// Runs ferro as a user of this cluster would, and gives what it printed.
+pub async fn ferro(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    ferro_with_input(cluster, arguments, "").await
+}
+
+/// The same with something on the standard input.
+pub async fn ferro_with_input(cluster: &Cluster, arguments: &[&str], input: &str) -> Result<String> {
+    let mut child = Command::new(built("ferro")?)
+        .args(arguments)
+        .env("KUBECONFIG", &cluster.kubeconfig)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot start ferro")?;
+    let mut stdin = child.stdin.take().context("ferro has no standard input")?;
+    stdin.write_all(input.as_bytes()).await?;
+    drop(stdin);
+    let output = child.wait_with_output().await?;
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "ferro {}: {said}{}", arguments.join(" "), complained.trim());
+    Ok(said.into_owned())
+}

@@ -1,0 +1,178 @@
+//! Three clusters with nodes that meet in all three ways: on the LAN without a command, through DNS, and by hand.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use ferro_api::discovery::{ForeignCluster, PeeringState};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use rig::installation::{ferro, ferro_with_input, load};
+use rig::objects::{await_same, everything};
+use rig::plan::ClusterSpec;
+use rig::tools::Tools;
+use rig::topology::{Cluster, Topology};
+use rig::wait::{block_on, eventually};
+use tokio::process::{Child, Command};
+
+const DOMAIN: &str = "clusters.example.org";
+const DNS_PORT: u16 = 15353;
+
+/// How each cluster is set up: rome and naples join what they find on the LAN; milan is silent there.
+const ON_LAN: [&str; 6] = [
+    "--set",
+    "advertisement.config.autoJoin.discoveryTypes={LAN}",
+    "--set",
+    "advertisement.config.autoJoin.trustModes={Untrusted}",
+    "--set",
+    "auth.config.allowEmptyToken=true",
+];
+const SILENT: [&str; 4] =
+    ["--set", "discovery.config.announce=false", "--set", "discovery.config.search=false"];
+
+async fn install(cluster: &Cluster, settings: &[&str]) -> Result<()> {
+    let mut arguments = vec!["install", "--cluster-name", &cluster.plan.name, "--wait", "--timeout", "180s"];
+    arguments.extend(settings);
+    ferro(cluster, &arguments).await.map(drop)
+}
+
+/// What a cluster knows of another.
+async fn peer(cluster: &Cluster, other: &str) -> Result<ForeignCluster> {
+    let peers: Api<ForeignCluster> = Api::all(cluster.client.clone());
+    let all = peers.list(&ListParams::default()).await?.items;
+    let is_other = |peer: &ForeignCluster| {
+        peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.as_deref())
+            == Some(other)
+    };
+    let mut found: Vec<_> = all.into_iter().filter(is_other).collect();
+    ensure!(found.len() <= 1, "{} knows {other} {} times", cluster.plan.name, found.len());
+    found.pop().with_context(|| format!("{} does not know {other}", cluster.plan.name))
+}
+
+async fn reaches(cluster: &Cluster, other: &str, outgoing: PeeringState) -> Result<()> {
+    eventually(&format!("{} uses {other}: {outgoing:?}", cluster.plan.name), || async {
+        let peer = peer(cluster, other).await?;
+        let status = peer.status.unwrap_or_default();
+        let to = status.outgoing.unwrap_or_default();
+        ensure!(to.state == outgoing, "{:?}: {:?}; {:?}", to.state, to.message, status.authentication);
+        Ok(())
+    })
+    .await
+}
+
+/// A real DNS server, until it is dropped.
+struct DnsServer {
+    _process: Child,
+    folder: PathBuf,
+    address: Ipv4Addr,
+}
+
+impl Drop for DnsServer {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Serves these records on the LAN.
+async fn dns_server(topology: &Topology, records: &str) -> Result<DnsServer> {
+    let address = topology.cluster("rome")?.plan.lan.host();
+    let folder = std::env::temp_dir().join(format!("ferro-dns-{}", std::process::id()));
+    tokio::fs::create_dir_all(&folder).await?;
+    let zone = format!(
+        "$ORIGIN {DOMAIN}.\n@ 60 IN SOA ns admin 1 60 60 60 60\n@ 60 IN NS ns\nns 60 IN A {address}\n{records}"
+    );
+    tokio::fs::write(folder.join("zone"), zone).await?;
+    let corefile = format!("{DOMAIN}:{DNS_PORT} {{\n bind {address}\n file zone\n errors\n}}\n");
+    tokio::fs::write(folder.join("Corefile"), corefile).await?;
+    let process = Command::new(Tools::cache()?.path("coredns")?)
+        .current_dir(&folder)
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot start CoreDNS")?;
+    Ok(DnsServer { _process: process, folder, address })
+}
+
+/// The row of `ferro peers` for a peer, in columns.
+async fn row(cluster: &Cluster, other: &str) -> Result<Vec<String>> {
+    let table = ferro(cluster, &["peers"]).await?;
+    let line = table.lines().find(|line| line.starts_with(other));
+    let line = line.with_context(|| format!("ferro peers does not show {other}:\n{table}"))?;
+    Ok(line.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Kills the controller of a cluster as hard as Kubernetes can.
+async fn kill_controller(cluster: &Cluster) -> Result<()> {
+    let chosen = ["-l", "app.kubernetes.io/name=ferro-controller", "--force", "--grace-period=0"];
+    cluster.kubectl(&[&["-n", "liqo", "delete", "pod"][..], &chosen].concat()).await.map(drop)
+}
+
+#[test]
+fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -> Result<()> {
+    block_on(async {
+        let specs = ["rome", "naples", "milan"].map(ClusterSpec::named);
+        let topology = Topology::up("meeting", specs.into()).await?;
+        load(&topology, &|step| println!("{step}")).await?;
+        let [rome, naples, milan] =
+            [topology.cluster("rome")?, topology.cluster("naples")?, topology.cluster("milan")?];
+        install(milan, &[&SILENT[..], &["--set", "auth.config.allowEmptyToken=true"]].concat()).await?;
+        let before = everything(milan).await?;
+        install(rome, &ON_LAN).await?;
+        install(naples, &ON_LAN).await?;
+
+        // On the LAN: no command at all.
+        for (cluster, other) in [(rome, "naples"), (naples, "rome")] {
+            reaches(cluster, other, PeeringState::Established).await?;
+            ensure!(row(cluster, other).await?[1..4] == ["LAN", "Untrusted", "ACCEPTED"]);
+        }
+
+        // Through DNS: the records that milan prints, in a real server.
+        let records = ferro(milan, &["discovery", "records", "--domain", DOMAIN]).await?;
+        let dns = dns_server(&topology, &records).await?;
+        naples
+            .apply(&format!(
+                "apiVersion: discovery.liqo.io/v1alpha1\nkind: SearchDomain\nmetadata: {{name: example}}\nspec: \
+                 {{domain: {DOMAIN}, dnsServer: \"{}:{DNS_PORT}\", searchPeriodSeconds: 2}}\n",
+                dns.address
+            ))
+            .await?;
+        eventually("naples finds milan in the domain", || async {
+            let row = row(naples, "milan").await?;
+            ensure!(row[1..4] == ["WAN", "Untrusted", "ACCEPTED"], "{row:?}");
+            Ok(())
+        })
+        .await?;
+
+        // By hand, with a token; the controllers of both are killed on the way.
+        let printed = ferro(milan, &["token"]).await?;
+        let token =
+            printed.lines().find(|line| line.starts_with("ferro_")).context("no token was printed")?;
+        ferro_with_input(rome, &["add", "--token-stdin", "--wait"], token).await?;
+        let milan_at_rome = peer(rome, "milan").await?.name_any();
+        ferro(rome, &["peer", &milan_at_rome]).await?;
+        kill_controller(milan).await?;
+        reaches(rome, "milan", PeeringState::Established).await?;
+        ensure!(row(rome, "milan").await?[1..4] == ["MANUAL", "Untrusted", "ACCEPTED"]);
+        ensure!(row(milan, "rome").await?[1] == "INCOMING");
+
+        ferro(rome, &["unpeer", &milan_at_rome]).await?;
+        kill_controller(rome).await?;
+        reaches(rome, "milan", PeeringState::None).await?;
+        reaches(naples, "rome", PeeringState::Established).await?;
+        ferro(rome, &["remove", &milan_at_rome, "--yes"]).await?;
+        kill_controller(rome).await?;
+        eventually("rome has forgotten milan", || async {
+            ensure!(peer(rome, "milan").await.is_err(), "it has not");
+            Ok(())
+        })
+        .await?;
+        naples.kubectl(&["delete", "searchdomain", "example"]).await?;
+        for other in ["rome", "naples"] {
+            let known = peer(milan, other).await?.name_any();
+            ferro(milan, &["remove", &known, "--yes", "--wait"]).await?;
+        }
+        drop(dns);
+        await_same(milan, &before).await
+    })
+}
