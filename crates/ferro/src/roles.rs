@@ -7,7 +7,7 @@ use ferro_api::config::ClusterConfig;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
-use ferro_runtime::{leader, logs};
+use ferro_runtime::{api_server, leader, logs};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
@@ -62,14 +62,14 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         let readiness = Readiness::default();
         let listen =
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.health_port.unwrap_or(role.health_port())));
-        let client =
-            Client::try_default().await.context("cannot find the API server; does this run in a cluster?")?;
+        let mut metrics = Registry::with_prefix("ferro");
+        let client = api_server::connect(&mut metrics).await?;
         match role {
             Role::Controller => controller(&tasks, &readiness, client, args),
             Role::Auth => auth(&tasks, &readiness, client, args),
             Role::Node => node(&tasks, &readiness, client, args),
         }
-        tasks.spawn("health", health::serve(listen, readiness, Registry::with_prefix("ferro")));
+        tasks.spawn("health", health::serve(listen, readiness, metrics));
         tasks.ended().await;
         tasks.end().await;
         Ok(())

@@ -2,6 +2,7 @@
 //!
 //! A room of its own because the roles live in different crates and must behave alike; it decides nothing.
 
+pub mod api_server;
 pub mod health;
 pub mod leader;
 pub mod logs;

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use rig::installation::{ferro, load};
 use rig::lan::Loss;
 use rig::plan::ClusterSpec;
-use rig::tools::workspace;
-use rig::topology::{Cluster, Topology, built};
+use rig::topology::{Cluster, Topology};
 
 /// Tells the story, each line with its time.
 struct Story(Instant);
@@ -51,62 +51,68 @@ async fn tour(story: &Story) -> Result<()> {
     } else {
         Topology::up("demo", specs.into()).await?
     };
-    for name in ["rome", "turin"] {
-        let cluster = topology.cluster(name)?;
-        story
-            .show(&format!("kubectl --context {name} get nodes"), &cluster.kubectl(&["get", "nodes"]).await?);
-        install_kinds(story, cluster).await?;
+    story.tell("building the image of ferro from these sources, and loading it onto the nodes");
+    load(&topology, &|step| story.tell(step)).await?;
+    let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
+    for cluster in [rome, turin] {
+        install(story, cluster).await?;
     }
-    let rome = topology.cluster("rome")?;
-    show_kinds(story, rome).await?;
+    show_peering(story, rome, turin).await?;
     show_refusal(story, rome).await?;
     show_cut(story, &topology).await?;
+    if !keep {
+        show_parting(story, rome, turin).await?;
+    }
     farewell(story, &topology, keep)
 }
 
-async fn install_kinds(story: &Story, cluster: &Cluster) -> Result<()> {
-    let printed = tokio::process::Command::new(built("ferro")?)
-        .arg("crds")
-        .output()
-        .await
-        .context("cannot start ferro")?;
-    ensure!(printed.status.success(), "ferro crds failed");
-    let applied = cluster.apply(&String::from_utf8(printed.stdout)?).await?;
-    ensure!(applied.lines().count() == ferro_api::crds().len(), "not all kinds were installed: {applied}");
-    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?;
-    story.tell(&format!(
-        "{}: {} kinds of liquid computing installed",
-        cluster.plan.name,
-        applied.lines().count()
-    ));
+async fn install(story: &Story, cluster: &Cluster) -> Result<()> {
+    let name = &cluster.plan.name;
+    ferro(cluster, &["install", "--cluster-name", name, "--wait", "--timeout", "180s"]).await?;
+    story.tell(&format!("$ ferro install --cluster-name {name} --wait"));
     Ok(())
 }
 
-async fn show_kinds(story: &Story, cluster: &Cluster) -> Result<()> {
-    cluster.kubectl(&["create", "namespace", "ns-test"]).await?;
-    let manifest = std::fs::read_to_string(
-        workspace().join("examples/seeds/tenancy-4.3-namespaceoffloading-use-case.yaml"),
-    )?;
-    cluster.apply(&manifest).await?;
-    let listed = cluster.kubectl(&["get", "liqo", "-A"]).await?;
-    ensure!(listed.contains("offloading"), "the NamespaceOffloading is not listed: {listed}");
-    story.show("kubectl get liqo -A", &listed);
-    let explained = cluster.kubectl(&["explain", "namespaceoffloading.spec.podOffloadingStrategy"]).await?;
-    story.show("kubectl explain namespaceoffloading.spec.podOffloadingStrategy", &explained);
+/// Two clusters that know nothing of each other become one another's nodes.
+async fn show_peering(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<()> {
+    let remote = turin.kubeconfig.display().to_string();
+    let begin = Instant::now();
+    let said = ferro(rome, &["peer", "--remote-kubeconfig", &remote, "--bidirectional", "--wait"]).await?;
+    story.show("ferro peer --remote-kubeconfig turin.conf --bidirectional --wait", &said);
+    story.tell(&format!("that took {:.1} s", begin.elapsed().as_secs_f32()));
+    story.show("ferro peers", &ferro(rome, &["peers"]).await?);
+    for cluster in [rome, turin] {
+        let nodes = cluster.kubectl(&["get", "nodes", "-L", "liqo.io/type"]).await?;
+        ensure!(nodes.contains("virtual-node"), "{} has no virtual node: {nodes}", cluster.plan.name);
+        story.show(&format!("kubectl --context {} get nodes -L liqo.io/type", cluster.plan.name), &nodes);
+    }
+    let offers = rome.kubectl(&["get", "resourceoffers", "-A"]).await?;
+    story.show("kubectl get resourceoffers -A", &offers);
+    story.show("ferro status", &ferro(rome, &["status"]).await?);
     Ok(())
 }
 
+async fn show_parting(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<()> {
+    let said = ferro(rome, &["unpeer", "turin", "--bidirectional", "--wait"]).await?;
+    story.show("ferro unpeer turin --bidirectional --wait", &said);
+    ferro(rome, &["remove", "turin", "--wait", "--yes"]).await?;
+    ferro(turin, &["remove", "rome", "--wait", "--yes"]).await?;
+    let left = rome.kubectl(&["get", "nodes,namespaces", "-o", "name"]).await?;
+    ensure!(!left.contains("liqo-turin") && !left.contains("liqo-tenant"), "something is left: {left}");
+    story.tell("unpeered and removed on both sides: no node, no namespace, no certificate is left");
+    Ok(())
+}
+
+/// Bad input gets a clear answer.
 async fn show_refusal(story: &Story, cluster: &Cluster) -> Result<()> {
-    let patch = r#"{"spec": {"podOffloadingStrategy": "Sometimes"}}"#;
-    let arguments =
-        ["-n", "ns-test", "patch", "namespaceoffloading", "offloading", "--type=merge", "-p", patch];
-    let refusal =
-        cluster.kubectl(&arguments).await.err().context("a wrong strategy was accepted")?.to_string();
-    ensure!(refusal.contains("spec.podOffloadingStrategy"), "{refusal}");
-    story.show(
-        "kubectl patch namespaceoffloading offloading … Sometimes",
-        refusal.lines().next().unwrap_or_default(),
-    );
+    let patch = r#"{"spec": {"incoming": "Sometimes"}}"#;
+    let peers = cluster.kubectl(&["get", "foreignclusters", "-o", "name"]).await?;
+    let peer = peers.lines().next().context("there is no ForeignCluster")?;
+    let refusal = cluster.kubectl(&["patch", peer, "--type=merge", "-p", patch]).await;
+    let refusal = refusal.err().context("a wrong word was accepted")?.to_string();
+    ensure!(refusal.contains("spec.incoming"), "{refusal}");
+    let told = refusal.lines().next().unwrap_or_default();
+    story.show(&format!("kubectl patch {peer} … {patch}"), told);
     Ok(())
 }
 
@@ -128,7 +134,9 @@ fn farewell(story: &Story, topology: &Topology, keep: bool) -> Result<()> {
         for name in ["rome", "turin"] {
             println!("export KUBECONFIG={}    # {name}", topology.cluster(name)?.kubeconfig.display());
         }
-        println!("try: kubectl explain foreigncluster.spec; target/debug/rig --rig demo shell rome");
+        println!(
+            "try: kubectl get foreignclusters -o wide; target/debug/ferro peers; target/debug/rig --rig demo shell rome"
+        );
         println!("end: target/debug/rig --rig demo down");
     } else {
         story.tell("clusters end with this program; KEEP=1 leaves them running");

@@ -1,5 +1,8 @@
 //! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail.
 
+mod peering;
+mod processes;
+
 use std::time::Instant;
 
 use anyhow::Result;
@@ -14,7 +17,7 @@ async fn main() -> Result<()> {
     let (seconds, memory) = start("bench-three", ["a", "b", "c"].map(ClusterSpec::named).into()).await?;
     println!("rig.three.start {seconds:.1} s (goal 60)");
     println!("rig.three.memory {memory} MiB (goal 3500)");
-    Ok(())
+    peering::run().await
 }
 
 /// Starts a topology and tells how long that took and what memory its processes hold.
