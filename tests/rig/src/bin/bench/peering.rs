@@ -126,7 +126,7 @@ fn total(usages: &[Usage]) -> u64 {
 }
 
 fn mib(kib: u64) -> f64 {
-    kib as f64 / 1024.0
+    f64::from(u32::try_from(kib).unwrap_or(u32::MAX)) / 1024.0
 }
 
 /// How many requests the controller has made of its own API server, by kind; watches renew themselves and are GETs.
@@ -195,20 +195,19 @@ async fn linked(rome: &Cluster) -> Result<()> {
 /// What an administrator of the simulated cluster shows to its API server.
 fn credentials(simulated: &Cluster) -> Result<(String, serde_json::Value)> {
     use base64::Engine as _;
-    let text = std::fs::read_to_string(&simulated.kubeconfig)?;
-    let field = |name: &str| {
-        let value = text.lines().find_map(|line| line.trim().trim_start_matches("- ").strip_prefix(name));
-        value.map(|value| value.trim().trim_matches('"').to_owned()).with_context(|| format!("no {name}"))
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&simulated.kubeconfig)?)?;
+    let (user, cluster) = (&config["users"][0]["user"], &config["clusters"][0]["cluster"]);
+    let decode = |value: &serde_json::Value| {
+        let text = value.as_str().context("the kubeconfig lacks something")?;
+        anyhow::Ok(String::from_utf8(base64::prelude::BASE64_STANDARD.decode(text)?)?)
     };
-    let decode =
-        |name: &str| anyhow::Ok(String::from_utf8(base64::prelude::BASE64_STANDARD.decode(field(name)?)?)?);
     let grant = json!({
-        "certificate": decode("client-certificate-data:")?,
-        "apiServerURL": field("server:")?,
-        "apiServerCA": decode("certificate-authority-data:")?,
+        "certificate": decode(&user["client-certificate-data"])?,
+        "apiServerURL": cluster["server"],
+        "apiServerCA": decode(&cluster["certificate-authority-data"])?,
         "expiresAt": "2100-01-01T00:00:00Z",
     });
-    Ok((decode("client-key-data:")?, grant))
+    Ok((decode(&user["client-key-data"])?, grant))
 }
 
 async fn simulate(
