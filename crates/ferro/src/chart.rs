@@ -246,16 +246,13 @@ mod tests {
 
     #[test]
     fn the_exposed_role_files_requests_and_reads_a_few_objects_by_name() {
-        let objects = chart(&["auth.config.servingCertificate.name=own-tls"]).unwrap();
+        let objects = chart(&[]).unwrap();
         let cluster = rights(&find(&objects, "ClusterRole", "ferro-auth")["rules"]);
         assert_eq!(cluster.keys().collect::<Vec<_>>(), ["certificatesigningrequests", "clusterconfigs"]);
         let own = rights(&find(&objects, "Role", "ferro-auth")["rules"]);
         assert_eq!(
             own.keys().collect::<Vec<_>>(),
-            [
-                "configmaps=ferro-identity+ferro-generations",
-                "secrets=ferro-auth-serving+ferro-challenge+own-tls"
-            ]
+            ["configmaps=ferro-identity+ferro-generations", "secrets=ferro-auth-serving+ferro-challenge"]
         );
     }
 

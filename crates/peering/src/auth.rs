@@ -5,7 +5,7 @@
 //! each has a limited time to say hello and to ask, bodies are short, and nobody may ask too often.
 
 mod desk;
-mod tls;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -23,7 +23,8 @@ pub async fn run(
     let (rejections, rejected) = watch::channel(BTreeSet::new());
     let filed_by = approver::auth_service(&namespace);
     let home = Home::start(&tasks, client.clone(), namespace.clone(), config.clone(), own);
-    tasks.spawn("identity", identity::keep(client, namespace, config, told));
+    let certificates = identity::certificates(&tasks, client.clone(), &namespace);
+    tasks.spawn("identity", identity::keep(client, namespace, config, certificates, told));
     tasks.spawn("approver", approver::run(tasks.clone(), home.clone(), filed_by));
     tasks.spawn("enrolment", enrol::run(tasks.clone(), home.clone(), rejected));
     tasks.spawn("discovery", discovery::run(tasks.clone(), home.clone()));

@@ -8,26 +8,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use ferro_api::common::ObjectRef;
 use ferro_api::config::{ClusterConfig, ClusterConfigStatus};
-use ferro_api::names::labels;
+use ferro_api::names::{annotations, labels};
 use ferro_core::auth::{Endorsement, Pin};
 use ferro_core::identity::{SigningIdentity, new_private_key};
 use ferro_core::names::ClusterName;
+use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use ring::rand::SystemRandom;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::json;
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
+use crate::auth::tls;
 use crate::reach::{self, Reach};
 
 /// The Secret with the private key, and the ConfigMap with what others may know.
@@ -46,6 +50,8 @@ const KEY: &str = "identity.p8";
 const MANAGER: &str = "ferro-controller";
 /// An endorsement is valid this long, and renewed at half of it.
 const VALIDITY: Duration = Duration::from_hours(24);
+/// When something is missing, it is looked at again after this long.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Who this cluster is, and where others reach it.
 #[derive(Debug)]
@@ -61,18 +67,37 @@ pub async fn keep(
     client: Client,
     namespace: String,
     mut config: Watched<ClusterConfig>,
+    mut certificates: Watched<Secret>,
     own: watch::Sender<Option<Arc<Own>>>,
 ) -> Result<()> {
     config.ready().await?;
+    certificates.ready().await?;
     let keeper = Keeper { client, namespace };
     loop {
-        let now = keeper.reconcile(config.all().first().map(AsRef::as_ref)).await?;
-        own.send_replace(Some(Arc::new(now)));
+        let again = match keeper.reconcile(config.all().first().map(AsRef::as_ref)).await {
+            // Where the auth service is may show later, as with a load balancer.
+            Ok(now) => {
+                let again = if now.reach.auth.is_some() { VALIDITY / 4 } else { SOON };
+                own.send_replace(Some(Arc::new(now)));
+                again
+            }
+            Err(error) => {
+                warn!(error = format!("{error:#}"), "the identity is not up to date; will be tried again");
+                SOON
+            }
+        };
         tokio::select! {
             changed = config.changed() => changed?,
-            () = tokio::time::sleep(VALIDITY / 4) => {}
+            changed = certificates.changed() => changed?,
+            () = tokio::time::sleep(again) => {}
         }
     }
+}
+
+/// The certificates of this namespace, of which the configuration may name one for the auth service.
+pub fn certificates(tasks: &Tasks, client: Client, namespace: &str) -> Watched<Secret> {
+    let of_type = watcher::Config::default().fields("type=kubernetes.io/tls");
+    Watched::start(tasks, "certificates", Api::namespaced(client, namespace), of_type)
 }
 
 struct Keeper {
@@ -86,7 +111,7 @@ impl Keeper {
         let wanted = config.and_then(|config| config.spec.discovery().name.clone());
         let signer = signer(&key, wanted.as_deref())?;
         let serving =
-            Pin::of_certificate(&self.ensure_serving().await?).context("the auth service's certificate")?;
+            Pin::of_certificate(&self.serving(config).await?).context("the auth service's certificate")?;
         let reach = reach::find(&self.client, &self.namespace, config.map(|config| &config.spec)).await?;
         self.publish(&signer, &serving, &reach).await?;
         if let Some(config) = config {
@@ -109,7 +134,57 @@ impl Keeper {
         part(&secret.await?, KEY)
     }
 
-    /// The certificate of the auth service in DER; a self-signed one is made if there is none.
+    /// The certificate of the auth service in DER: a copy of the one in the configuration, or a self-signed one.
+    ///
+    /// The auth role reads the copy only, so that its rights need not change with the configuration.
+    async fn serving(&self, config: Option<&ClusterConfig>) -> Result<Vec<u8>> {
+        let wanted = config.and_then(|config| config.spec.auth().serving_certificate);
+        let present = self.secrets().get_opt(SERVING).await.context("cannot read the certificate")?;
+        let copied = present.as_ref().and_then(|secret| annotations::COPIED_FROM.of(&secret.metadata));
+        match (wanted, copied) {
+            (Some(source), _) => self.copy_serving(&source, present.as_ref()).await?,
+            (None, Some(_)) => {
+                let deleted = self.secrets().delete(SERVING, &DeleteParams::default()).await;
+                deleted.map(drop).context("cannot replace the certificate of the auth service")?;
+            }
+            (None, None) => {}
+        }
+        self.ensure_serving().await
+    }
+
+    async fn copy_serving(&self, source: &ObjectRef, present: Option<&Secret>) -> Result<()> {
+        ensure!(
+            source.namespace.as_ref().is_none_or(|namespace| *namespace == self.namespace),
+            "authConfig.servingCertificate must name a Secret in the namespace {}",
+            self.namespace
+        );
+        let cannot = || format!("cannot use the Secret {} of authConfig.servingCertificate", source.name);
+        let secret = self.secrets().get(&source.name).await.with_context(cannot)?;
+        tls::configure(&secret).with_context(cannot)?;
+        let part = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).cloned();
+        let data = json!({"tls.crt": part("tls.crt"), "tls.key": part("tls.key")});
+        if present.is_some_and(|present| {
+            annotations::COPIED_FROM.of(&present.metadata) == Some(&source.name)
+                && json!(present.data) == data
+        }) {
+            return Ok(());
+        }
+        let copy = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {
+                "name": SERVING, "labels": {labels::PART_OF.key(): labels::PART_OF.value()},
+                "annotations": {annotations::COPIED_FROM.key(): source.name},
+            },
+            "data": data,
+        });
+        self.secrets()
+            .patch(SERVING, &PatchParams::apply(MANAGER).force(), &Patch::Apply(copy))
+            .await
+            .with_context(cannot)?;
+        info!(secret = source.name, "the auth service has another certificate");
+        Ok(())
+    }
+
     async fn ensure_serving(&self) -> Result<Vec<u8>> {
         let secret = self.ensure_secret(SERVING, "kubernetes.io/tls", || {
             let made = rcgen::generate_simple_self_signed(vec!["ferro-auth".to_owned()])?;

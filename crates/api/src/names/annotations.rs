@@ -19,6 +19,9 @@ pub const SET_LABELS: Annotation = Annotation { key: "liqo.io/set-labels" };
 /// On a CertificateSigningRequest: the signed request of the cluster that asks, on which the controller decides.
 pub const REQUEST: Annotation = Annotation { key: "liqo.io/request" };
 
+/// On the certificate of the auth service: the Secret that it was copied from.
+pub const COPIED_FROM: Annotation = Annotation { key: "liqo.io/copied-from" };
+
 /// An annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {

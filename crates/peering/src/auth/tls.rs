@@ -77,7 +77,8 @@ async fn follow(
     }
 }
 
-fn configure(secret: &Secret) -> Result<ServerConfig> {
+/// How to serve with the certificate of a Secret, if it can be used.
+pub(crate) fn configure(secret: &Secret) -> Result<ServerConfig> {
     let part = |key: &str| {
         let value = secret.data.as_ref().and_then(|data| data.get(key));
         value.map(|value| value.0.as_slice()).with_context(|| format!("the Secret has no {key}"))

@@ -111,7 +111,8 @@ fn run_roles(client: &Client) -> Result<SocketAddr> {
         Watched::start(&tasks, "configuration", Api::all(client.clone()), watcher::Config::default());
     let (told, own) = tokio::sync::watch::channel(None);
     let home = Home::start(&tasks, client.clone(), NAMESPACE.into(), config.clone(), own);
-    tasks.spawn("identity", identity::keep(client.clone(), NAMESPACE.into(), config, told));
+    let certificates = identity::certificates(&tasks, client.clone(), NAMESPACE);
+    tasks.spawn("identity", identity::keep(client.clone(), NAMESPACE.into(), config, certificates, told));
     tasks.spawn("approver", approver::run(tasks.clone(), home, ADMIN.into()));
     let pending = Readiness::default().pending("certificate");
     let serve = auth::serve(tasks.clone(), client.clone(), NAMESPACE.into(), address, pending);
