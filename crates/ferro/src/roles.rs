@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
+use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
@@ -65,7 +66,7 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         let mut metrics = Registry::with_prefix("ferro");
         let client = api_server::connect(&mut metrics).await?;
         match role {
-            Role::Controller => controller(&tasks, &readiness, client, args),
+            Role::Controller => controller(&tasks, &readiness, client, args, Metrics::register(&mut metrics)),
             Role::Auth => auth(&tasks, &readiness, client, args),
             Role::Node => node(&tasks, &readiness, client, args),
         }
@@ -77,7 +78,7 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
 }
 
 /// A replica that waits for the Lease is ready as well: it does all that is asked of it.
-fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
+fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, metrics: Metrics) {
     let pending = readiness.pending("configuration");
     let configs = Api::<ClusterConfig>::all(client.clone());
     let config = Watched::start(tasks, "configuration", configs, watcher::Config::default());
@@ -85,7 +86,8 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) 
     tasks.spawn("controller", async move {
         config.ready().await?;
         drop(pending);
-        let work = ferro_peering::controller::run(theirs, client.clone(), args.namespace.clone(), config);
+        let work =
+            ferro_peering::controller::run(theirs, client.clone(), args.namespace.clone(), config, metrics);
         // The work holds the state of all controllers.
         Box::pin(leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work)).await
     });

@@ -10,6 +10,7 @@ use kube::Client;
 use tokio::sync::watch;
 
 use crate::home::Home;
+use crate::metrics::Metrics;
 use crate::{approver, discovery, enrol, identity, peers};
 
 /// Runs all controllers until the tasks end or one of them fails.
@@ -18,6 +19,7 @@ pub async fn run(
     client: Client,
     namespace: String,
     config: Watched<ClusterConfig>,
+    metrics: Metrics,
 ) -> Result<()> {
     let (told, own) = watch::channel(None);
     let (rejections, rejected) = watch::channel(BTreeSet::new());
@@ -28,5 +30,5 @@ pub async fn run(
     tasks.spawn("approver", approver::run(tasks.clone(), home.clone(), filed_by));
     tasks.spawn("enrolment", enrol::run(tasks.clone(), home.clone(), rejected));
     tasks.spawn("discovery", discovery::run(tasks.clone(), home.clone()));
-    peers::run(tasks, home, rejections).await
+    peers::run(tasks, home, rejections, metrics).await
 }

@@ -13,6 +13,7 @@ pub mod home;
 pub mod identity;
 pub mod keepsake;
 pub mod lan;
+pub mod metrics;
 pub mod peers;
 pub mod reach;
 pub mod remote;

@@ -30,6 +30,7 @@ use tracing::{debug, warn};
 
 use crate::home::Home;
 use crate::identity::Own;
+use crate::metrics::Metrics;
 use books::Books;
 use facts::Facts;
 use hand::Hand;
@@ -44,7 +45,12 @@ const RETRY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Keeps all peerings as they should be, for ever; tells whose credentials are turned away.
-pub async fn run(tasks: Tasks, home: Home, rejected: watch::Sender<BTreeSet<String>>) -> Result<()> {
+pub async fn run(
+    tasks: Tasks,
+    home: Home,
+    rejected: watch::Sender<BTreeSet<String>>,
+    metrics: Metrics,
+) -> Result<()> {
     let stock = Stock::start(&tasks, &home.client);
     let books = Books::start(&tasks, home.client.clone(), stock.nodes.clone());
     home.ready().await?;
@@ -52,7 +58,7 @@ pub async fn run(tasks: Tasks, home: Home, rejected: watch::Sender<BTreeSet<Stri
     tasks.spawn("leases", leases::keep(home.client.clone(), stock.nodes.clone()));
     let links = Links::new(tasks, home.client.clone(), rejected);
     let hand = Hand::new(&home, stock.clone());
-    Controller { home, stock, books, links, hand, memories: HashMap::new() }.run().await
+    Controller { home, stock, books, links, hand, metrics, memories: HashMap::new() }.run().await
 }
 
 struct Controller {
@@ -61,6 +67,7 @@ struct Controller {
     books: Books,
     links: Links,
     hand: Hand,
+    metrics: Metrics,
     memories: HashMap<String, Memory>,
 }
 
@@ -110,6 +117,7 @@ impl Controller {
         for peer in &peers {
             wake = wake.min(self.attend(peer, &own, &settings).await);
         }
+        self.metrics.count(peers.iter().map(AsRef::as_ref));
         let names: BTreeSet<String> = peers.iter().map(|peer| peer.name_any()).collect();
         self.memories.retain(|name, _| names.contains(name));
         self.links.retain(&names);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::{ForeignCluster, PeeringState};
+use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::Readiness;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
@@ -123,7 +124,13 @@ impl Site {
         let controller = self.client_of("ferro-controller", fuse).await?;
         let config =
             Watched::start(&tasks, "configuration", Api::all(controller.clone()), watcher::Config::default());
-        let work = ferro_peering::controller::run(tasks.clone(), controller, NAMESPACE.into(), config);
+        let work = ferro_peering::controller::run(
+            tasks.clone(),
+            controller,
+            NAMESPACE.into(),
+            config,
+            Metrics::default(),
+        );
         tasks.spawn("controller", work);
         self.roles = Some(tasks);
         Ok(())
@@ -133,6 +140,16 @@ impl Site {
     pub async fn restart(&mut self) -> Result<()> {
         self.run(Fuse::none()).await?;
         self.restarted = true;
+        Ok(())
+    }
+
+    /// Runs the roles anew if one of them has failed, as Kubernetes would.
+    #[allow(dead_code, reason = "for suites in which API servers fail")]
+    pub async fn revive(&mut self) -> Result<()> {
+        if self.roles.as_ref().is_some_and(Tasks::have_ended) {
+            println!("{}: the roles failed and are started again", self.name);
+            self.run(Fuse::none()).await?;
+        }
         Ok(())
     }
 
