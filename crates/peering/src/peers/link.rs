@@ -77,6 +77,7 @@ struct Line {
 
 #[derive(Clone, Copy, Default)]
 struct LineState {
+    /// When our offer was last confirmed, or when that was first to be done.
     delivered: Option<Timestamp>,
     denied_since: Option<Instant>,
     rejected: bool,
@@ -116,6 +117,9 @@ impl Links {
             };
             link.beat.send_if_modified(|present| {
                 let changed = *present != beat;
+                if beat.offer.is_some() && beat.offer != present.offer {
+                    link.line.begin();
+                }
                 *present = beat;
                 changed
             });
@@ -204,6 +208,12 @@ fn parts(
 impl Line {
     fn state(&self) -> LineState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to wait for the first delivery; a peer that nothing ever reaches is lost, too.
+    fn begin(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.delivered = Some(Timestamp::now());
     }
 
     /// Takes note of an answer; true when it changes something that a decision looks at.
@@ -298,4 +308,19 @@ impl Heart {
 
 fn period(beat: &Beat) -> Duration {
     if beat.offer.is_some() { beat.every } else { PROBE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_counts_from_the_offer_on_even_if_nothing_ever_arrives() {
+        let (line, cut) = (Line::default(), Err(kube::Error::LinesCodecMaxLineLengthExceeded));
+        line.begin();
+        let begun = line.state().delivered;
+        assert!(begun.is_some() && !line.note(&cut, false));
+        assert_eq!(line.state().delivered, begun);
+        assert!(line.note(&Ok(()), true) && line.state().delivered > begun);
+    }
 }
