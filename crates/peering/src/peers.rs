@@ -188,7 +188,7 @@ impl Controller {
         }
         memory.unseen.extend(self.hand.show(peer, plan).await?);
         if plan.writes.is_empty() {
-            memory.unseen.extend(self.hand.keep_node(peer, facts, snapshot).await?);
+            memory.unseen.extend(self.hand.keep_node(peer, facts, snapshot, plan.outgoing).await?);
         }
         Ok(())
     }

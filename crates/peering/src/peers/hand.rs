@@ -8,7 +8,7 @@ use ferro_api::names::{annotations, finalizers, labels, taints};
 use ferro_api::sharing::ResourceOffer;
 use ferro_core::keepalive::{Signal, Timing};
 use ferro_core::names;
-use ferro_core::peering::{Notice, Plan, Snapshot, Write};
+use ferro_core::peering::{Notice, Plan, Snapshot, Write, outgoing};
 use ferro_core::replication::mark;
 use ferro_core::virtual_node::{Health, VirtualNode};
 use ferro_runtime::watch::Watched;
@@ -131,13 +131,14 @@ impl Hand {
         peer: &ForeignCluster,
         facts: &Facts,
         snapshot: &Snapshot<'_>,
+        state: outgoing::State,
     ) -> Result<Option<Check>> {
         let (Some(node), Some(offered), Some(id)) = (&facts.node, &facts.offered, id_of(peer)) else {
             return Ok(None);
         };
         let name = node.name_any();
         let kept = virtual_node(&name, id, peer, offered);
-        let upkeep = kept.upkeep(node, &health(facts, snapshot), snapshot.now);
+        let upkeep = kept.upkeep(node, &health(facts, snapshot, state), snapshot.now);
         let nodes: Api<Node> = Api::all(self.client.clone());
         let cannot = || format!("cannot bring the Node {name} up to date");
         if let Some(patch) = upkeep.object {
@@ -259,7 +260,8 @@ impl Hand {
         let (Some(offered), Some(id)) = (&facts.offered, id_of(peer)) else { return Ok(None) };
         let called = peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.clone());
         let name = names::virtual_node(called.as_deref().unwrap_or_default(), id);
-        let node = virtual_node(&name, id, peer, offered).register(&health(facts, snapshot), snapshot.now);
+        let health = health(facts, snapshot, outgoing::State::Accepted);
+        let node = virtual_node(&name, id, peer, offered).register(&health, snapshot.now);
         let nodes: Api<Node> = Api::all(self.client.clone());
         match nodes.create(&PostParams::default(), &node).await {
             Ok(created) => Ok(Some(has_new(&self.stock.nodes, &created))),
@@ -327,7 +329,8 @@ fn ours(peer: &ForeignCluster, own: &Own, facts: &Facts) -> Result<ObjectMeta> {
     let id = id_of(peer).context("it is not known yet who the peer is")?;
     let us = own.signer.identity();
     let mut meta = ObjectMeta {
-        name: Some(names::foreign_cluster(us.name().as_str(), &us.id().to_string())),
+        // The one name that the other side lets us use.
+        name: Some(us.id().to_string()),
         namespace: Some(namespace),
         ..ObjectMeta::default()
     };
@@ -351,14 +354,15 @@ fn virtual_node<'a>(
     }
 }
 
-fn health<'a>(facts: &Facts, snapshot: &Snapshot<'a>) -> Health<'a> {
+/// A node is also drained when its peer is silent for long; that is no end of the peering.
+fn health<'a>(facts: &Facts, snapshot: &Snapshot<'a>, state: outgoing::State) -> Health<'a> {
     let offer = facts.offered.as_ref().map(|offered| &offered.spec);
     let timing = Timing::new(&snapshot.config.advertisement(), offer);
     let heard = snapshot.outgoing.heard.unwrap_or(snapshot.now);
     Health {
         signal: Signal::judge(heard, &timing, snapshot.now),
         network: snapshot.network,
-        ending: snapshot.outgoing.node.is_some_and(|node| node.draining || node.going),
+        ending: matches!(state, outgoing::State::Draining | outgoing::State::Emptied),
     }
 }
 
