@@ -137,7 +137,7 @@ impl Pki {
     }
 }
 
-/// The API server answers by address and by the names that pods use.
+/// The API server answers by address, by the names that pods use, and through a relay on this machine.
 fn serving(ca: &Authority, plan: &ClusterPlan) -> Result<Signed> {
     let names = [
         "kubernetes",
@@ -146,7 +146,8 @@ fn serving(ca: &Authority, plan: &ClusterPlan) -> Result<Signed> {
         "kubernetes.default.svc.cluster.local",
         "localhost",
     ];
-    ca.sign("kube-apiserver", None, &names, &[plan.control_plane(), plan.api_service(), Ipv4Addr::LOCALHOST])
+    let addresses = [plan.control_plane(), plan.api_service(), plan.lan.host(), Ipv4Addr::LOCALHOST];
+    ca.sign("kube-apiserver", None, &names, &addresses)
 }
 
 fn base64(text: &str) -> String {
