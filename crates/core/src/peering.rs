@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::policy::{self, Reason};
 
-pub use report::{AUTHENTICATED, INCOMING, Notice, OUTGOING, REMOVED};
+pub use report::{AUTHENTICATED, INCOMING, Notice, OUTGOING, REMOVED, condition};
 pub use snapshot::{Access, IncomingFacts, NodeFacts, OutgoingFacts, Snapshot, Standing, Tenant};
 
 /// What to do about a peer now.
@@ -136,7 +136,8 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Plan {
 
     let clear_force = when(is_force_spent(snapshot, &out_step, &in_step), Write::ClearForce);
     let end = removal.map(|removal| removal.writes).unwrap_or_default();
-    let writes = [preparations(snapshot), out_step.writes, in_step.writes, end, clear_force].concat();
+    let (first, end): (Vec<_>, Vec<_>) = end.into_iter().partition(|write| *write == Write::RevokePeer);
+    let writes = [preparations(snapshot), first, out_step.writes, in_step.writes, end, clear_force].concat();
     Plan {
         writes,
         status: report.patch(),

@@ -180,7 +180,7 @@ fn is_ours(peer: &ForeignCluster) -> bool {
     held && meta.deletion_timestamp.is_none() && peer.spec.auth_url.is_some()
 }
 
-fn claims(peers: &[Arc<ForeignCluster>]) -> Arc<[Claim]> {
+pub(crate) fn claims(peers: &[Arc<ForeignCluster>]) -> Arc<[Claim]> {
     let claim = |peer: &Arc<ForeignCluster>| {
         Some(Claim {
             since: peer.metadata.creation_timestamp.as_ref().map(|time| time.0),

@@ -15,6 +15,8 @@ use ferro_api::names::{annotations, labels};
 use ferro_core::auth::{Endorsement, Pin};
 use ferro_core::identity::{SigningIdentity, new_private_key};
 use ferro_core::names::ClusterName;
+use ferro_core::peering::condition;
+use ferro_core::policy::Reason;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::ByteString;
@@ -110,12 +112,26 @@ impl Keeper {
         let key = self.ensure_key().await?;
         let wanted = config.and_then(|config| config.spec.discovery().name.clone());
         let signer = signer(&key, wanted.as_deref())?;
+        let mut problem = self.serving(config).await.err();
         let serving =
-            Pin::of_certificate(&self.serving(config).await?).context("the auth service's certificate")?;
-        let reach = reach::find(&self.client, &self.namespace, config.map(|config| &config.spec)).await?;
-        self.publish(&signer, &serving, &reach).await?;
+            Pin::of_certificate(&self.ensure_serving().await?).context("the auth service's certificate")?;
+        let reach = match reach::find(&self.client, &self.namespace, config.map(|config| &config.spec)).await
+        {
+            Ok(reach) => {
+                self.publish(&signer, &serving, &reach).await?;
+                reach
+            }
+            // What was published before stays; a cluster whose address is not known can still end its peerings.
+            Err(error) => {
+                problem = Some(error);
+                Reach::default()
+            }
+        };
+        if let Some(problem) = &problem {
+            warn!(problem = format!("{problem:#}"), "the configuration cannot be followed");
+        }
         if let Some(config) = config {
-            self.show(config, &signer, &reach).await?;
+            self.show(config, &signer, &reach, problem.as_ref()).await?;
         }
         Ok(Own { signer, reach })
     }
@@ -134,10 +150,10 @@ impl Keeper {
         part(&secret.await?, KEY)
     }
 
-    /// The certificate of the auth service in DER: a copy of the one in the configuration, or a self-signed one.
+    /// Brings the certificate of the auth service up to date: a copy of the one in the configuration, or our own.
     ///
     /// The auth role reads the copy only, so that its rights need not change with the configuration.
-    async fn serving(&self, config: Option<&ClusterConfig>) -> Result<Vec<u8>> {
+    async fn serving(&self, config: Option<&ClusterConfig>) -> Result<()> {
         let wanted = config.and_then(|config| config.spec.auth().serving_certificate);
         let present = self.secrets().get_opt(SERVING).await.context("cannot read the certificate")?;
         let copied = present.as_ref().and_then(|secret| annotations::COPIED_FROM.of(&secret.metadata));
@@ -149,7 +165,7 @@ impl Keeper {
             }
             (None, None) => {}
         }
-        self.ensure_serving().await
+        Ok(())
     }
 
     async fn copy_serving(&self, source: &ObjectRef, present: Option<&Secret>) -> Result<()> {
@@ -185,6 +201,7 @@ impl Keeper {
         Ok(())
     }
 
+    /// The certificate of the auth service in DER; a self-signed one is made if there is none.
     async fn ensure_serving(&self) -> Result<Vec<u8>> {
         let secret = self.ensure_secret(SERVING, "kubernetes.io/tls", || {
             let made = rcgen::generate_simple_self_signed(vec!["ferro-auth".to_owned()])?;
@@ -249,12 +266,23 @@ impl Keeper {
     }
 
     /// Writes the cluster's identifier where a person looks for it.
-    async fn show(&self, config: &ClusterConfig, signer: &SigningIdentity, reach: &Reach) -> Result<()> {
+    async fn show(
+        &self,
+        config: &ClusterConfig,
+        signer: &SigningIdentity,
+        reach: &Reach,
+        problem: Option<&anyhow::Error>,
+    ) -> Result<()> {
+        let conditions = config.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        let reason = match problem {
+            None => Reason::new("Followed", "the configuration is followed"),
+            Some(problem) => Reason::new("CannotFollow", format!("{problem:#}")),
+        };
         let next = ClusterConfigStatus {
             cluster_id: Some(signer.identity().id().to_string()),
             auth_url: reach.auth.as_ref().map(ToString::to_string),
             observed_generation: config.metadata.generation,
-            conditions: config.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
+            conditions: condition(&conditions, "Configured", problem.is_none(), &reason, Timestamp::now()),
         };
         if config.status.as_ref() == Some(&next) {
             return Ok(());

@@ -14,7 +14,7 @@ pub(crate) const AUTH_SERVICE: &str = "ferro-auth";
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Where other clusters reach this one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// The API server, if it is known.
     pub api_server: Option<HttpsUrl>,

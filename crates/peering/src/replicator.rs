@@ -4,16 +4,16 @@
 //! once for all peers, what is there once for each. `ferro_core::replication` decides; a plan is performed write by
 //! write until one fails, and made anew from what is then.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferro_api::config::ReplicatedResource;
-use ferro_api::names::finalizers;
+use ferro_api::names::{finalizers, labels};
 use ferro_core::replication::{Link, Rule, Write, plan};
 use ferro_runtime::shutdown::Tasks;
-use ferro_runtime::watch::Watched;
+use ferro_runtime::watch::{Limit, Watched};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -26,6 +26,12 @@ use tracing::{debug, warn};
 const MANAGER: &str = "ferro-replicator";
 /// Pause after a write that failed; the next plan may be another one.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// So many copies of earlier originals may lie at a peer, beside those of the present ones.
+const LEFTOVERS: usize = 100;
+/// So many objects are read at once, and each may be so large: a peer may be hostile.
+const PAGE: u32 = 50;
+const LARGEST: usize = 256 * 1024;
 
 /// The two ends of a replication.
 #[derive(Clone, Debug)]
@@ -101,8 +107,10 @@ pub fn start(
 
 impl Replicator {
     async fn run(self, tasks: Tasks, mut originals: Watched<DynamicObject>, kind: ApiResource) -> Result<()> {
-        let all = watcher::Config::default();
-        let mut copies = Watched::start_kind(&tasks, "copies", self.remote.clone(), all, kind);
+        let ours = watcher::Config::default().labels(&labels::ORIGIN_ID.selector(&self.ends.us));
+        let limit = Limit { most: self.rule.most + LEFTOVERS, fits: |copy| size(copy) <= LARGEST };
+        let mut copies =
+            Watched::start_limited(&tasks, "copies", self.remote.clone(), ours.page_size(PAGE), kind, limit);
         loop {
             // Both lists must be complete: an object missing from one of them counts as gone.
             originals.ready().await?;
@@ -193,6 +201,15 @@ fn finalizer_patch(meta: &ObjectMeta, hold: bool) -> Value {
     let finalizers: Vec<&str> =
         others.map(String::as_str).chain(hold.then_some(finalizers::REPLICATION)).collect();
     json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}})
+}
+
+/// How large an object is, about.
+fn size(object: &DynamicObject) -> usize {
+    let lengths = |map: Option<&BTreeMap<String, String>>| -> usize {
+        map.into_iter().flatten().map(|(key, value)| key.len() + value.len()).sum()
+    };
+    let meta = &object.metadata;
+    object.data.to_string().len() + lengths(meta.labels.as_ref()) + lengths(meta.annotations.as_ref())
 }
 
 /// What is gone needs no more change.

@@ -5,6 +5,7 @@
 //! is taken up again with back-off and rings for all that it missed. Assumptions: readers are level-triggered, so a
 //! bell that rings once for many changes loses nothing.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -21,6 +22,35 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::shutdown::Tasks;
+
+/// How much a server may have that is not trusted.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit<K> {
+    /// How many objects.
+    pub most: usize,
+    /// Whether an object is not too large.
+    pub fits: fn(&K) -> bool,
+}
+
+impl<K: Resource> Limit<K> {
+    /// Whether an event is taken in, given the objects that were.
+    fn takes(&self, event: &Event<K>, present: &mut HashSet<String>) -> bool {
+        match event {
+            Event::Init => present.clear(),
+            Event::InitDone => {}
+            Event::InitApply(object) | Event::Apply(object) => {
+                let name = object.name_any();
+                let has_room = present.contains(&name) || present.len() < self.most;
+                if !has_room || !(self.fits)(object) {
+                    return false;
+                }
+                present.insert(name);
+            }
+            Event::Delete(object) => _ = present.remove(&object.name_any()),
+        }
+        true
+    }
+}
 
 /// A kind, as it is now.
 #[derive(Clone)]
@@ -55,11 +85,29 @@ where
         config: watcher::Config,
         kind: K::DynamicType,
     ) -> Self {
+        let no_limit = Limit { most: usize::MAX, fits: |_| true };
+        Self::start_limited(tasks, name, api, config, kind, no_limit)
+    }
+
+    /// The same for a server that is not trusted: what is too much or too large counts as not there.
+    pub fn start_limited(
+        tasks: &Tasks,
+        name: &'static str,
+        api: Api<K>,
+        config: watcher::Config,
+        kind: K::DynamicType,
+        limit: Limit<K>,
+    ) -> Self {
         let writer = Writer::new(kind.clone());
         let store = writer.as_reader();
         let (ring, bell) = watch::channel(0);
         let changes =
             watcher(api, config).default_backoff().modify(|object| object.managed_fields_mut().clear());
+        let mut present = HashSet::new();
+        let changes = changes.filter(move |change| {
+            let taken = change.as_ref().map_or(true, |event| limit.takes(event, &mut present));
+            std::future::ready(taken)
+        });
         tasks.spawn(name, async move {
             let mut changes = std::pin::pin!(changes.reflect(writer));
             while let Some(change) = changes.next().await {
@@ -102,5 +150,30 @@ where
     /// Waits for the next change after the last one that this reader waited for.
     pub async fn changed(&mut self) -> Result<()> {
         self.bell.changed().await.context("a watch ended")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    #[test]
+    fn what_is_too_much_or_too_large_is_not_taken_in() {
+        let limit = Limit { most: 2, fits: |map: &ConfigMap| map.data.is_none() };
+        let named = |name: &str| {
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some(name.into());
+            map
+        };
+        let large = ConfigMap { data: Some([("a".into(), "b".into())].into()), ..named("c") };
+        let mut present = HashSet::new();
+        assert!(limit.takes(&Event::Apply(named("a")), &mut present));
+        assert!(limit.takes(&Event::Apply(named("b")), &mut present));
+        assert!(limit.takes(&Event::Apply(named("a")), &mut present));
+        assert!(!limit.takes(&Event::Apply(named("c")), &mut present));
+        assert!(limit.takes(&Event::Delete(named("b")), &mut present));
+        assert!(!limit.takes(&Event::Apply(large), &mut present));
+        assert!(limit.takes(&Event::Apply(named("c")), &mut present));
     }
 }

@@ -1,6 +1,7 @@
 //! What discovery needs to know of a `ForeignCluster` that exists.
 
-use ferro_api::discovery::{DiscoveryType, ForeignCluster, PeeringState, PeeringStatus};
+use ferro_api::discovery::{Decision, DiscoveryType, ForeignCluster, PeeringState, PeeringStatus};
+use ferro_api::names::annotations;
 
 use super::Address;
 use crate::auth::Pin;
@@ -18,7 +19,7 @@ pub struct Known {
     pub auth_url: Option<String>,
     /// The key that must be shown there.
     pub pin: Option<Pin>,
-    /// Whether there is a peering, in either direction, or one is wanted.
+    /// Whether there is a peering, in either direction, or one is wanted, or a person has said something about it.
     pub in_use: bool,
     /// Whether the cluster does not answer at its address.
     pub lost: bool,
@@ -36,7 +37,9 @@ impl Known {
             discovery_type: spec.discovery_type(),
             auth_url: spec.auth_url.clone(),
             pin: spec.auth_pin.as_deref().and_then(|pin| pin.parse().ok()),
-            in_use: spec.join() || directions.into_iter().flatten().flatten().any(is_active),
+            in_use: spec.join()
+                || directions.into_iter().flatten().flatten().any(is_active)
+                || has_a_word(object),
             lost,
         }
     }
@@ -47,6 +50,16 @@ impl Known {
         let same_key = self.pin.is_none() || address.pin.is_none() || self.pin == address.pin;
         url.as_ref() == Some(&address.auth_url) && same_key
     }
+}
+
+/// Whether a person has decided something about the cluster: that must not be forgotten when it falls silent.
+fn has_a_word(object: &ForeignCluster) -> bool {
+    let spec = &object.spec;
+    spec.incoming() != Decision::Auto
+        || spec.offer() != Decision::Auto
+        || spec.policy.is_some()
+        || spec.node_labels.is_some()
+        || annotations::AUTO_JOINED.of(&object.metadata).is_some()
 }
 
 fn is_active(direction: &PeeringStatus) -> bool {

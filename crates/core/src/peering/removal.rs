@@ -1,5 +1,8 @@
 //! The machine of the end: a `ForeignCluster` that is deleted goes last, after everything that it stands for.
 
+use ferro_api::names::finalizers::VIRTUAL_NODE;
+
+use super::facts::is_held;
 use super::snapshot::{Snapshot, Tenant};
 use super::{Write, when};
 use crate::policy::Reason;
@@ -25,9 +28,13 @@ pub(super) struct Step {
     pub(super) writes: Vec<Write>,
 }
 
-/// Where the removal stands, and what comes next.
+/// Where the removal stands, and what comes next. By force the peer's rights go before anything else, so that it cannot
+/// put back what is taken away.
 #[rustfmt::skip]
 pub(super) fn step(snapshot: &Snapshot<'_>) -> Step {
+    if snapshot.is_forced() && snapshot.access.peer_admitted {
+        return Step { reason: parting(), writes: vec![Write::RevokePeer] };
+    }
     let (reason, writes) = match state(snapshot) {
         State::Ending   => (ending(snapshot),   vec![]),
         State::Clearing => (clearing(snapshot), vec![]),
@@ -40,7 +47,9 @@ pub(super) fn step(snapshot: &Snapshot<'_>) -> Step {
 
 fn state(snapshot: &Snapshot<'_>) -> State {
     let (outgoing, incoming) = (&snapshot.outgoing, &snapshot.incoming);
-    let uses = outgoing.request.is_some() || outgoing.offer.is_some() || outgoing.node.is_some();
+    // What the peer leaves here and we do not hold goes with the namespace: it must not be able to keep its rights by it.
+    let held = outgoing.offer.is_some_and(|offer| is_held(offer, VIRTUAL_NODE));
+    let uses = outgoing.request.is_some() || held || outgoing.node.is_some();
     let rights = snapshot.access.peer_admitted || snapshot.access.identity_kept;
     if uses || incoming.offer.is_some() {
         State::Ending

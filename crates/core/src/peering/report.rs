@@ -178,7 +178,7 @@ impl Report {
 }
 
 /// The conditions with one of them as it should be; it keeps its time as long as its status is the same.
-pub(super) fn condition(
+pub fn condition(
     present: &[Condition],
     type_: &str,
     status: bool,

@@ -141,6 +141,8 @@ async fn attend(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HELLO)
+            // Who wants more comes again: a connection is not a seat to keep.
+            .keep_alive(false)
             .max_buf_size(16 * 1024)
             .serve_connection(TokioIo::new(stream), service)
             .await?;

@@ -6,6 +6,7 @@ use ferro_api::config::{ClusterConfigSpec, NetworkMode};
 use ferro_api::discovery::{AuthState, ForeignCluster, NetworkState, NetworkStatus, ResourceRequest};
 use ferro_api::names::{labels, taints};
 use ferro_api::sharing::{OfferPhase, ResourceOffer, ResourceOfferSpec};
+use ferro_core::auth::enrolment::Conflict;
 use ferro_core::keepalive::{Heartbeat, Timing};
 use ferro_core::offer::{ResourceReader as _, Terms, compose, storage_classes};
 use ferro_core::peering::{Access, IncomingFacts, NodeFacts, OutgoingFacts, Snapshot, Standing, Tenant};
@@ -19,6 +20,7 @@ use kube::{Resource, ResourceExt as _};
 use super::Memory;
 use super::books::Books;
 use super::stock::Stock;
+use crate::enrol;
 use crate::home::Home;
 use crate::identity::Own;
 use crate::keepsake::{self, Keepsake};
@@ -56,7 +58,7 @@ impl Facts {
         stock: &Stock,
         books: &Books,
     ) -> Self {
-        let id = id_of(peer);
+        let id = id_of(peer).filter(|_| stands_for_its_cluster(peer, own, home));
         let us = own.signer.identity().id().to_string();
         let tenant = id.and_then(|id| tenant_of(stock, id));
         let namespace = tenant.as_ref().map(|tenant| tenant.name_any());
@@ -65,7 +67,10 @@ impl Facts {
         let (requests, offers) = (stock.requests.all(), stock.offers.all());
         let node = id.and_then(|id| node_of(stock, id));
         let mut facts = Self {
-            keepsake: secret.as_deref().map(Keepsake::of),
+            keepsake: secret.as_deref().map(Keepsake::of).map(|keepsake| match id {
+                Some(_) => keepsake,
+                None => Keepsake { grant: None, ..keepsake },
+            }),
             rejected: false,
             admitted: namespace.as_deref().is_some_and(|namespace| {
                 stock.bindings.get(Some(namespace), crate::tenant::BINDING).is_some()
@@ -86,6 +91,7 @@ impl Facts {
             }),
             others_served: others(&offers, id, |offer| {
                 labels::REPLICATION.is_on(&offer.metadata)
+                    && !labels::REPLICATED.is_on(&offer.metadata)
                     && offer.metadata.deletion_timestamp.is_none()
                     && offer.spec.withdrawal_timestamp.is_none()
             }),
@@ -176,6 +182,14 @@ impl Facts {
         };
         Access { standing, peer_admitted: self.admitted, identity_kept: self.keepsake.is_some() }
     }
+}
+
+/// Whether this `ForeignCluster` is the one that stands for its cluster: what there is of a peering belongs to one of
+/// them, and the others must not touch it.
+fn stands_for_its_cluster(peer: &ForeignCluster, own: &Own, home: &Home) -> bool {
+    let Some(Ok(id)) = id_of(peer).map(str::parse) else { return false };
+    let claims = enrol::claims(&home.peers.all());
+    Conflict::find(&peer.name_any(), &id, &own.signer.identity().id(), &claims).is_none()
 }
 
 /// The identifier of a peer, once it is known.

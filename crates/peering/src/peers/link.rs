@@ -32,8 +32,10 @@ use crate::replicator::{self, Ends, Originals};
 
 /// How often a peer that gets no confirmations is asked whether it still lets us in.
 const PROBE: Duration = Duration::from_mins(1);
-/// A peer that says no must say it again after this long to be believed: rights may be on their way.
+/// A peer that says no is asked again after this long: rights may be on their way.
 const SECOND_OPINION: Duration = Duration::from_secs(2);
+/// So long it must go on saying no: an API server that has just started may not know yet who has which rights.
+const CERTAIN: Duration = Duration::from_secs(10);
 const MANAGER: &str = "ferro-keepalive";
 
 /// All links.
@@ -228,7 +230,7 @@ impl Line {
             }
             Err(error) if is_denial(error) => {
                 let since = *state.denied_since.get_or_insert_with(Instant::now);
-                state.rejected = state.rejected || since.elapsed() >= SECOND_OPINION;
+                state.rejected = state.rejected || since.elapsed() >= CERTAIN;
             }
             Err(_) => state.denied_since = None,
         }

@@ -12,7 +12,7 @@ use ferro_runtime::health::Readiness;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use http::{Method, Request};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
@@ -203,6 +203,12 @@ impl Site {
     pub async fn change(&self, other: &Self, patch: Value) -> Result<()> {
         let name = self.peer(other).await?.name_any();
         self.peers().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    pub async fn remove(&self, other: &Self) -> Result<()> {
+        let name = self.peer(other).await?.name_any();
+        self.peers().delete(&name, &DeleteParams::default()).await?;
         Ok(())
     }
 
