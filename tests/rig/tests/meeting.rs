@@ -148,7 +148,9 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
         let printed = ferro(milan, &["token"]).await?;
         let token =
             printed.lines().find(|line| line.starts_with("ferro_")).context("no token was printed")?;
-        ferro_with_input(rome, &["add", "--token-stdin", "--wait"], token).await?;
+        let name =
+            printed.split_whitespace().skip_while(|word| *word != "--name").nth(1).context("no name")?;
+        ferro_with_input(rome, &["add", "--name", name, "--token-stdin", "--wait"], token).await?;
         let milan_at_rome = peer(rome, "milan").await?.name_any();
         ferro(rome, &["peer", &milan_at_rome]).await?;
         kill_controller(milan).await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ferro_core::auth::JoinToken;
+use ferro_core::names;
 use k8s_openapi::jiff::{Timestamp, Unit};
 use serde::Serialize;
 
@@ -65,13 +66,13 @@ async fn give_out(args: &Args) -> anyhow::Result<()> {
     let wanted = Wanted { lifetime: args.lifetime, reusable: args.reusable, bound_to: None };
     let invitation = invitation::give_out(&cluster, wanted).await?;
     if let Some(format) = args.output {
-        return output::print_value(&printed(&invitation), format);
+        return output::print_value(&printed(&cluster.identity.name, &invitation), format);
     }
     output::note(&explanation(&cluster.identity.name, &invitation, Timestamp::now()));
-    output::print(command(&invitation.token).as_bytes())
+    output::print(command(&cluster.identity.name, &invitation.token).as_bytes())
 }
 
-fn printed(invitation: &Invitation) -> Printed {
+fn printed(name: &str, invitation: &Invitation) -> Printed {
     let Invitation { token, terms } = invitation;
     Printed {
         token: token.reveal(),
@@ -79,13 +80,15 @@ fn printed(invitation: &Invitation) -> Printed {
         reusable: !terms.one_use,
         auth_url: token.auth_url.to_string(),
         cluster_id: token.cluster_id.to_string(),
-        command: command(token),
+        command: command(name, token),
     }
 }
 
-/// The secret comes by the standard input: what stands on a command line can be seen by every process.
-fn command(token: &JoinToken) -> String {
-    format!("ferro add --token-stdin <<'EOF'\n{}\nEOF\n", token.reveal())
+/// The secret comes by the standard input: what stands on a command line can be seen by every process. The name is the
+/// one that the other side would also give to this cluster when it found it.
+fn command(name: &str, token: &JoinToken) -> String {
+    let name = names::foreign_cluster(name, &token.cluster_id.to_string());
+    format!("ferro add --name {name} --token-stdin <<'EOF'\n{}\nEOF\n", token.reveal())
 }
 
 fn explanation(name: &str, invitation: &Invitation, now: Timestamp) -> String {
@@ -123,10 +126,11 @@ mod tests {
     #[test]
     fn the_command_carries_the_token_beside_the_command_line() {
         let token = invitation(true).token;
-        let command = command(&token);
+        let command = command("milan", &token);
         let lines: Vec<_> = command.lines().collect();
         let [first, secret, last] = lines[..] else { panic!("{command}") };
-        assert_eq!((first, last), ("ferro add --token-stdin <<'EOF'", "EOF"));
+        assert!(first.starts_with("ferro add --name milan-") && first.ends_with(" --token-stdin <<'EOF'"));
+        assert_eq!(last, "EOF");
         assert_eq!(secret.parse(), Ok(token));
     }
 
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn programs_get_the_token_with_its_terms() {
-        let printed = serde_json::to_value(printed(&invitation(true))).unwrap();
+        let printed = serde_json::to_value(printed("milan", &invitation(true))).unwrap();
         assert_eq!(printed["expiresAt"], "2030-01-01T01:00:00Z");
         assert_eq!(printed["clusterID"], "d14e610e-4c1b-802c-a5f1-5ef6f39c0490");
         assert_eq!(printed["reusable"], false);
