@@ -233,7 +233,7 @@ mod tests {
                 continue;
             }
             let (name, rights) = (object.name_any(), rights(&object.data["rules"]));
-            if kind == "ClusterRole" && name != "ferro-tenant-controller" {
+            if kind == "ClusterRole" {
                 assert!(!rights.contains_key("secrets"), "{name}: {rights:?}");
             }
             for (subject, verbs) in &rights {

@@ -147,13 +147,14 @@ impl Approver {
         patched.map(drop).with_context(|| format!("cannot note the address of {}", peer.name_any()))
     }
 
-    /// Keeps the token by which this cluster may ask in its turn, unless it has been let in already.
+    /// Keeps the token by which this cluster may ask in its turn. Whoever sends one has not let us in, or no longer:
+    /// what it granted before is of no use then.
     async fn keep_token(&self, peer: &ForeignCluster, approved: &Approved) -> Result<()> {
         let Some(token) = approved.return_token else { return Ok(()) };
         let (namespace, name) = (&self.home.namespace, peer.name_any());
         let kept = self.home.secrets.get(Some(namespace), &keepsake::name(&name));
         let kept = kept.map(|secret| Keepsake::of(&secret)).unwrap_or_default();
-        if kept.grant.is_some() || kept.token == Some(token) {
+        if kept.token == Some(token) {
             return Ok(());
         }
         let text = keepsake::token_text(&token)?;

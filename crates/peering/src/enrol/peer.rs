@@ -196,7 +196,7 @@ impl Peer {
 
     fn set_back(&mut self, premises: Premises, problem: Problem) {
         let Problem { shown, patience, lost } = problem;
-        info!(peer = self.name, reason = shown.reason, message = shown.message, "set back");
+        info!(peer = self.name, reason = shown.reason, why = shown.message, "set back");
         if lost {
             self.met = None;
         }

@@ -60,7 +60,6 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
             ("ferro-controller", "GET", "/api/v1/namespaces/kube-system/secrets", Value::Null, false),
             ("ferro-controller", "GET", "/api/v1/pods", Value::Null, true),
             ("ferro-controller", "POST", bindings, binding("ferro-peer"), true),
-            ("ferro-controller", "POST", bindings, binding("ferro-tenant-controller"), true),
             ("ferro-controller", "POST", bindings, binding("cluster-admin"), false),
             ("ferro-controller", "POST", bindings, binding("view"), false),
         ];
