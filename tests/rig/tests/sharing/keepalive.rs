@@ -69,7 +69,7 @@ fn a_silent_provider_is_lost_and_drained_in_steps_and_taken_back() -> Result<()>
     })
 }
 
-/// Waits until one confirmation of the offer, and not more, is missing.
+/// Waits until a confirmation of the offer is missing.
 async fn misses_a_beat(consumer: &Site, provider: &Site) -> Result<()> {
     eventually("a beat is missed", || async {
         let age = Timestamp::now().duration_since(last_beat(consumer, provider).await?);
