@@ -109,6 +109,8 @@ async fn at_rest(rome: &Cluster) -> Result<()> {
         "memory.cluster {:.1} MiB (goal 30; best existing system 507 for a pair)",
         mib(total(&after)) / 2.0
     );
+    let shares: u64 = after.iter().map(|usage| usage.share_kib).sum();
+    println!("memory.cluster.shared {:.1} MiB (what the processes share counted once)", mib(shares) / 2.0);
     let cpu = |usages: &[Usage]| usages.iter().map(|usage| usage.cpu).sum::<Duration>();
     let spent = cpu(&after).saturating_sub(cpu(&before)).as_secs_f64();
     println!("cpu.cluster {:.2} % of one core", spent / 2.0 / REST.as_secs_f64() * 100.0);

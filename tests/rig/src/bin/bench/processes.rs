@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 pub struct Usage {
     pub role: String,
     pub resident_kib: u64,
+    /// The same, with what several processes share counted once among them: the program itself, mostly.
+    pub share_kib: u64,
     pub cpu: Duration,
 }
 
@@ -23,7 +25,9 @@ pub fn roles() -> Result<Vec<Usage>> {
             && let (Ok(status), Ok(stat)) =
                 (std::fs::read_to_string(folder.join("status")), std::fs::read_to_string(folder.join("stat")))
         {
-            found.push(Usage { role, resident_kib: resident(&status), cpu: cpu(&stat) });
+            let rollup = std::fs::read_to_string(folder.join("smaps_rollup")).unwrap_or_default();
+            let (resident_kib, share_kib) = (field(&status, "VmRSS:"), field(&rollup, "Pss:"));
+            found.push(Usage { role, resident_kib, share_kib, cpu: cpu(&stat) });
         }
     }
     Ok(found)
@@ -36,8 +40,8 @@ fn role(line: &str) -> Option<String> {
     is_ferro.then(|| role.to_owned())
 }
 
-fn resident(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
 
