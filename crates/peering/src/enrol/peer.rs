@@ -39,8 +39,6 @@ pub(super) struct Peer {
     pub(super) met: Option<(Meeting, HttpsUrl, Met)>,
     pub(super) setback: Option<Setback>,
     pub(super) kept: Kept,
-    /// The key of a request in flight, until the view shows it.
-    pub(super) key: Option<String>,
     /// The token that lets the peer in here, and until when it is shown.
     pub(super) return_token: Option<(TokenSecret, Timestamp)>,
     /// Whether the peer can ask this cluster in its turn, as far as we can do something about it.
@@ -52,8 +50,8 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(home: Home, name: String, callers: Arc<Callers>, view: watch::Receiver<View>) -> Self {
         let (met, setback, kept, invited) = (None, None, Kept::default(), false);
-        let (key, return_token, seen) = (None, None, None);
-        Self { home, name, callers, view, met, setback, kept, key, return_token, invited, seen }
+        let (return_token, seen) = (None, None);
+        Self { home, name, callers, view, met, setback, kept, return_token, invited, seen }
     }
 
     /// Cares for the peer until it is aborted.
@@ -169,6 +167,10 @@ impl Peer {
         let caller = self.callers.get(&self.home.settings()).await?;
         let key = self.ensure_key(peer).await?;
         let token = self.kept.keepsake.token;
+        if self.stored().token != token {
+            // Another one came meanwhile, or the first; it is asked with that.
+            return Ok(());
+        }
         let return_token = self.return_token(peer, &met, own).await;
         let exchange = Exchange {
             caller: &caller,
@@ -185,7 +187,7 @@ impl Peer {
             Ok(grant) => {
                 self.keep(peer, &key, token, &grant).await?;
                 info!(peer = self.name, %url, until = %grant.expires_at, "let in");
-                (self.setback, self.return_token, self.key) = (None, None, None);
+                (self.setback, self.return_token) = (None, None);
                 self.invited |= return_token.is_some();
                 self.seen = Some(Timestamp::now());
             }

@@ -72,14 +72,28 @@ impl Peer {
     /// The key of the request in flight; with it, a token that is good for one use is good again after a cut.
     pub(super) async fn ensure_key(&mut self, peer: &ForeignCluster) -> Result<KeyPair> {
         let stored = self.kept.keepsake.next_key.as_ref();
-        if let Some(key) = stored.or(self.key.as_ref()).and_then(|pem| KeyPair::from_pem(pem).ok()) {
+        if let Some(key) = stored.and_then(|pem| KeyPair::from_pem(pem).ok()) {
             return Ok(key);
         }
         let key = KeyPair::generate().context("cannot make a key")?;
         let pem = key.serialize_pem();
         self.put(peer, &[(NEXT_KEY, Some(&pem))]).await?;
-        self.key = Some(pem);
+        // With it shows what others stored before: a token, perhaps, since watches are not equally fast.
+        self.until_seen(|kept| kept.next_key.as_ref() == Some(&pem)).await?;
         Ok(key)
+    }
+
+    /// What is stored now, as far as our own view shows it.
+    pub(super) fn stored(&self) -> Keepsake {
+        kept(&self.view.borrow())
+    }
+
+    /// Waits until our own view shows what was stored.
+    async fn until_seen(&mut self, is_stored: impl Fn(&Keepsake) -> bool) -> Result<()> {
+        match tokio::time::timeout(ECHO, self.view.wait_for(|view| is_stored(&kept(view)))).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => bail!("the Secret for the peer was written, but does not come back"),
+        }
     }
 
     /// Stores what was granted in one step, and waits until our own view shows it.
@@ -92,17 +106,12 @@ impl Peer {
     ) -> Result<()> {
         let (json, pem) = (serde_json::to_string(grant)?, key.serialize_pem());
         let mut parts = vec![(GRANT, Some(json.as_str())), (KEY, Some(pem.as_str())), (NEXT_KEY, None)];
-        let stored = |view: &View| view.secret.as_deref().map(Keepsake::of).unwrap_or_default();
         // A token that came meanwhile is not the one that was used.
-        if token.is_some() && stored(&self.view.borrow()).token == token {
+        if token.is_some() && self.stored().token == token {
             parts.push((TOKEN, None));
         }
         self.put(peer, &parts).await?;
-        let arrived = |view: &View| stored(view).grant.as_ref() == Some(grant);
-        match tokio::time::timeout(ECHO, self.view.wait_for(arrived)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => bail!("the Secret for the peer was written, but does not come back"),
-        }
+        self.until_seen(|kept| kept.grant.as_ref() == Some(grant)).await
     }
 
     async fn put(&self, peer: &ForeignCluster, parts: &[(&str, Option<&str>)]) -> Result<()> {
@@ -175,4 +184,8 @@ impl Peer {
             binding.with_context(|| format!("cannot read the RoleBinding {namespace}/{ADMISSION}"))?;
         Ok(binding.is_some_and(|binding| labels::REMOTE_ID.of(&binding.metadata) == Some(id.as_str())))
     }
+}
+
+fn kept(view: &View) -> Keepsake {
+    view.secret.as_deref().map(Keepsake::of).unwrap_or_default()
 }

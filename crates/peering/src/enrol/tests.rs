@@ -162,6 +162,21 @@ async fn without_a_token_we_wait_for_one_and_then_go_on_at_once() {
 }
 
 #[tokio::test]
+async fn a_token_that_was_stored_first_is_shown_first_however_slow_a_watch_is() {
+    let (home, there) = (Requester::start(), Provider::start(cluster("there")).await);
+    home.add("other", "https://127.0.0.1:1");
+    home.until_reason("other", "Unreachable").await;
+    home.api.silence(Some("secrets"));
+    home.give("peer", &there.token(1));
+    home.add("peer", &there.url.to_string());
+    home.api.until(&secret_path("peer"), |secret| secret["data"].get(keepsake::NEXT_KEY).is_some()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    home.api.silence(None);
+    home.until_state("peer", "ACCEPTED").await;
+    assert!(!home.api.was(&path("peer"), |peer| peer["status"]["authentication"]["state"] == "REFUSED"));
+}
+
+#[tokio::test]
 async fn a_peer_that_hangs_or_is_wrong_delays_nobody_else() {
     let (home, there) = (Requester::start(), Provider::start(cluster("there")).await);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -19,6 +19,8 @@ use tower_service::Service;
 pub(super) struct FakeApi {
     content: Arc<Mutex<Content>>,
     version: watch::Sender<u64>,
+    /// The end of the path of a collection whose watches tell nothing.
+    silent: watch::Sender<Option<&'static str>>,
 }
 
 #[derive(Default)]
@@ -32,7 +34,7 @@ struct Content {
 
 impl FakeApi {
     pub(super) fn new() -> Self {
-        Self { content: Arc::default(), version: watch::Sender::new(1) }
+        Self { content: Arc::default(), version: watch::Sender::new(1), silent: watch::Sender::new(None) }
     }
 
     pub(super) fn client(&self) -> kube::Client {
@@ -67,6 +69,16 @@ impl FakeApi {
         let mut object = self.get(path).unwrap();
         merge(&mut object, change);
         self.put(path, object)
+    }
+
+    /// Lets the watches of one collection tell nothing, until another is named, or none.
+    pub(super) fn silence(&self, collection: Option<&'static str>) {
+        self.silent.send_replace(collection);
+    }
+
+    /// Whether the object at this path was ever like this.
+    pub(super) fn was(&self, path: &str, like: impl Fn(&Value) -> bool) -> bool {
+        self.content.lock().unwrap().events.iter().any(|(_, at, _, object)| at == path && like(object))
     }
 
     /// What was asked so far, but for lists and watches.
@@ -142,8 +154,9 @@ impl FakeApi {
     async fn watch(&self, path: &str, query: &str) -> String {
         let since = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
         let since: u64 = since.unwrap().parse().unwrap();
-        let mut version = self.version.subscribe();
+        let (mut version, mut silent) = (self.version.subscribe(), self.silent.subscribe());
         loop {
+            silent.wait_for(|silent| silent.is_none_or(|end| !path.ends_with(end))).await.unwrap();
             version.borrow_and_update();
             let lines: Vec<String> = self
                 .content
