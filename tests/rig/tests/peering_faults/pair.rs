@@ -52,8 +52,7 @@ pub fn with_pair(test: impl AsyncFnOnce(&mut Pair) -> Result<()>) -> Result<()> 
             None => Pair::start().await?,
         };
         test(&mut pair).await?;
-        pair.rome.is_as_before().await?;
-        pair.turin.is_as_before().await?;
+        tokio::try_join!(pair.rome.is_as_before(), pair.turin.is_as_before())?;
         *shared = Some(pair);
         Ok(())
     })
@@ -124,8 +123,8 @@ async fn relay_auth(site: &Site) -> Result<Relay> {
 impl Pair {
     async fn start() -> Result<Self> {
         let topology = clusters("peering-faults", &["rome", "turin"]).await?;
-        let rome = Side::start(topology.cluster("rome")?).await?;
-        let turin = Side::start(topology.cluster("turin")?).await?;
+        let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
+        let (rome, turin) = tokio::try_join!(Side::start(rome), Side::start(turin))?;
         Ok(Self { rome, turin, topology })
     }
 
