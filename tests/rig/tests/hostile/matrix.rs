@@ -112,5 +112,11 @@ pub async fn ask(client: &Client, method: &Method, path: &str) -> Result<StatusC
     let content = if merges { "application/merge-patch+json" } else { "application/json" };
     let body = if *method == Method::GET { Vec::new() } else { b"{}".to_vec() };
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content);
-    Ok(client.send(request.body(Body::from(body))?).await?.status())
+    let answer = client.send(request.body(Body::from(body))?).await?;
+    let status = answer.status();
+    // A refusal is read to its end: answers that are thrown away count as an attack, and end the connection.
+    if status == StatusCode::FORBIDDEN {
+        answer.into_body().collect_bytes().await?;
+    }
+    Ok(status)
 }
