@@ -37,8 +37,8 @@ use crate::{tenant, tokens};
 const RETRY: Duration = Duration::from_millis(500);
 /// The most that one look at a request may take.
 const LOOK: Duration = Duration::from_secs(10);
-/// The auth service clears away what it filed; after this long it has not.
-const FORGOTTEN: Duration = Duration::from_mins(5);
+/// The auth service waits for less than half of this, and clears away what it filed; after this long it has not.
+const FORGOTTEN: Duration = Duration::from_mins(1);
 /// How often tokens and generations that have expired are forgotten.
 const SWEEP: Duration = Duration::from_hours(1);
 

@@ -77,13 +77,14 @@ fn a_peer_writes_copies_of_its_own_objects_and_nothing_else() -> Result<()> {
         eventually("the rights take effect", || async { Ok(own.list(&ListParams::default()).await?) })
             .await?;
 
-        let mut plain = peer.copy("plain")?;
+        let name = peer.id().to_string();
+        let mut plain = peer.copy(&name)?;
         plain.metadata.labels = None;
-        let mut forged = peer.copy("forged")?;
+        let mut forged = peer.copy(&name)?;
         labels::ORIGIN_ID.put_on(&mut forged.metadata, peer.provider.id.to_string());
-        let mut held = peer.copy("held")?;
+        let mut held = peer.copy(&name)?;
         held.metadata.finalizers = Some(vec!["example.org/for-ever".into()]);
-        for wrong in [plain.clone(), forged, held] {
+        for wrong in [plain.clone(), forged, held, peer.copy("another")?] {
             eventually("the policy takes effect", || async {
                 let created = own.create(&how, &wrong).await;
                 if created.is_ok() {
@@ -97,14 +98,14 @@ fn a_peer_writes_copies_of_its_own_objects_and_nothing_else() -> Result<()> {
             .await?;
         }
 
-        own.create(&how, &peer.copy("copy")?).await?;
+        own.create(&how, &peer.copy(&name)?).await?;
         let change = |patch: Value| {
-            let own = own.clone();
-            async move { own.patch("copy", &PatchParams::default(), &Patch::Merge(patch)).await }
+            let (own, name) = (own.clone(), name.clone());
+            async move { own.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await }
         };
         change(json!({"spec": {"authUrl": "https://192.0.2.8:30443"}})).await?;
         let finalizers = json!({"metadata": {"finalizers": [finalizers::VIRTUAL_NODE]}});
-        ours.patch("copy", &PatchParams::default(), &Patch::Merge(finalizers)).await?;
+        ours.patch(&name, &PatchParams::default(), &Patch::Merge(finalizers)).await?;
         for wrong in [
             json!({"metadata": {"finalizers": null}}),
             json!({"metadata": {"labels": {labels::REPLICATED.key(): null}}}),
@@ -114,14 +115,15 @@ fn a_peer_writes_copies_of_its_own_objects_and_nothing_else() -> Result<()> {
             ensure!(is_forbidden(change(wrong.clone()).await), "{wrong}");
         }
         let status = Patch::Merge(json!({"status": {"offerState": "Created"}}));
-        ensure!(is_forbidden(own.patch_status("copy", &PatchParams::default(), &status).await), "status");
+        ensure!(is_forbidden(own.patch_status(&name, &PatchParams::default(), &status).await), "status");
         change(json!({"spec": {"authUrl": "https://192.0.2.9:30443"}})).await?;
-        own.delete("copy", &DeleteParams::default()).await?;
+        own.delete(&name, &DeleteParams::default()).await?;
         ensure!(
             is_forbidden(change(json!({"metadata": {"finalizers": null}})).await),
             "it took our finalizer off"
         );
 
+        plain.metadata.name = Some("plain".into());
         ours.create(&how, &plain).await?;
         ensure!(is_forbidden(own.delete("plain", &DeleteParams::default()).await), "it deleted one of ours");
         let patch = Patch::Merge(json!({"metadata": {"labels": peer.copy("plain")?.metadata.labels}}));
