@@ -7,11 +7,12 @@ use anyhow::{Result, ensure};
 use crate::topology::Cluster;
 use crate::wait::eventually;
 
-/// Every object in a cluster: kind, namespace and name; without Events and Leases, which come and go.
+/// Every object in a cluster: kind, namespace and name; without Events, Leases and measurements, which come and go.
 pub async fn everything(cluster: &Cluster) -> Result<BTreeSet<String>> {
     let resources = cluster.kubectl(&["api-resources", "--verbs=list", "--output=name"]).await?;
     let resources: Vec<_> = resources
         .lines()
+        .filter(|name| !name.ends_with(".metrics.k8s.io"))
         .filter(|name| {
             !["events", "leases", "componentstatuses"].contains(&name.split('.').next().unwrap_or(name))
         })

@@ -9,7 +9,7 @@ use ferro_api::discovery::{ForeignCluster, PeeringState};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use rig::installation::{ferro, ferro_with_input, load};
-use rig::objects::{await_same, everything};
+use rig::objects::{at_rest, await_same};
 use rig::plan::ClusterSpec;
 use rig::tools::Tools;
 use rig::topology::{Cluster, Topology};
@@ -116,8 +116,8 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
         load(&topology, &|step| println!("{step}")).await?;
         let [rome, naples, milan] =
             [topology.cluster("rome")?, topology.cluster("naples")?, topology.cluster("milan")?];
+        let before = at_rest(milan).await?;
         install(milan, &[&SILENT[..], &["--set", "auth.config.allowEmptyToken=true"]].concat()).await?;
-        let before = everything(milan).await?;
         install(rome, &ON_LAN).await?;
         install(naples, &ON_LAN).await?;
 
@@ -178,6 +178,7 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
             .await?;
         }
         drop(dns);
+        ferro(milan, &["uninstall", "--yes", "--wait"]).await?;
         await_same(milan, &before).await
     })
 }
