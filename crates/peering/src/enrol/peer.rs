@@ -18,7 +18,7 @@ use super::exchange::Exchange;
 use super::held::Kept;
 use super::problem::Problem;
 use super::report::Report;
-use super::search::{Callers, look};
+use super::search::{Callers, Found, look};
 use super::{View, changed};
 use crate::contact::Met;
 use crate::home::Home;
@@ -41,15 +41,15 @@ pub(super) struct Peer {
     pub(super) kept: Kept,
     /// The token that lets the peer in here, and until when it is shown.
     pub(super) return_token: Option<(TokenSecret, Timestamp)>,
-    /// Whether the peer can ask this cluster in its turn, as far as we can do something about it.
-    pub(super) invited: bool,
+    /// Until when the peer can ask this cluster in its turn, as far as we can do something about it.
+    pub(super) invited: Timestamp,
     /// When the peer was heard of, if that is worth a write.
     pub(super) seen: Option<Timestamp>,
 }
 
 impl Peer {
     pub(super) fn new(home: Home, name: String, callers: Arc<Callers>, view: watch::Receiver<View>) -> Self {
-        let (met, setback, kept, invited) = (None, None, Kept::default(), false);
+        let (met, setback, kept, invited) = (None, None, Kept::default(), Timestamp::MIN);
         let (return_token, seen) = (None, None);
         Self { home, name, callers, view, met, setback, kept, return_token, invited, seen }
     }
@@ -102,10 +102,12 @@ impl Peer {
         self.report(&peer, &report).await?;
         match step {
             Step::Wait { until } if !self.must_invite(&peer, &own).await? => return Ok(until),
-            Step::Meet => self.meet(premises).await?,
-            Step::Enrol | Step::Wait { .. } => self.enrol(&peer, premises, &own).await?,
+            Step::Meet => self.meet(&peer, premises).await,
+            Step::Enrol | Step::Wait { .. } => {
+                self.enrol(&peer, premises, &own).await?;
+                Ok(Timestamp::now())
+            }
         }
-        Ok(Timestamp::now())
     }
 
     /// What to do, and what to show before that.
@@ -135,15 +137,19 @@ impl Peer {
         Conflict::find(&self.name, &target.cluster.or(met)?, own, &view.claims)
     }
 
-    /// Finds out who is there.
-    async fn meet(&mut self, premises: Premises) -> Result<()> {
+    /// Finds out who is there, and says when to go on.
+    async fn meet(&mut self, peer: &ForeignCluster, premises: Premises) -> Result<Timestamp> {
         let settings = self.home.settings();
         let caller = self.callers.get(&settings).await?;
         let (url, met) = match look(&caller, &premises.target, &settings).await {
-            Ok(found) => found,
+            Ok(Found::Met(url, met)) => (url, met),
+            Ok(Found::NewKey(pin)) => {
+                self.follow_key(peer, &pin).await?;
+                return Ok(Timestamp::now() + ECHO);
+            }
             Err(problem) => {
                 self.set_back(premises, problem);
-                return Ok(());
+                return Ok(Timestamp::now());
             }
         };
         info!(peer = self.name, %url, cluster = %met.identity.id(), "met");
@@ -158,7 +164,7 @@ impl Peer {
             self.seen = Some(meeting.at);
         }
         self.met = Some((meeting, url, met));
-        Ok(())
+        Ok(Timestamp::now())
     }
 
     /// Asks for a certificate, and keeps it.
@@ -187,8 +193,9 @@ impl Peer {
             Ok(grant) => {
                 self.keep(peer, &key, token, &grant).await?;
                 info!(peer = self.name, %url, until = %grant.expires_at, "let in");
-                (self.setback, self.return_token) = (None, None);
-                self.invited |= return_token.is_some();
+                self.setback = None;
+                // What it does not use while it lasts is followed by another one.
+                self.invited = self.return_token.take().map_or(self.invited, |(_, end)| end);
                 self.seen = Some(Timestamp::now());
             }
             Err(problem) => self.set_back(premises, problem),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ferro_api::config::{BundleRef, ClusterConfigSpec};
 use ferro_core::auth::enrolment::Target;
-use ferro_core::auth::{Host, HttpsUrl};
+use ferro_core::auth::{Host, HttpsUrl, Pin};
 use ferro_core::discovery::candidates;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
@@ -75,32 +75,49 @@ impl Callers {
     }
 }
 
-/// Finds the peer and lets it prove itself; also says where.
+/// What comes of looking for a peer.
+pub(super) enum Found {
+    /// It is there, and proved itself.
+    Met(HttpsUrl, Met),
+    /// It has another key than the one that is known, and the cluster that is known vouches for it.
+    NewKey(Pin),
+}
+
+/// Finds the peer and lets it prove itself.
 pub(super) async fn look(
     caller: &Caller,
     target: &Target,
     settings: &ClusterConfigSpec,
-) -> Result<(HttpsUrl, Met), Problem> {
+) -> Result<Found, Problem> {
     let discovery = settings.discovery();
     let found = candidates(&target.address, discovery.service())
         .map_err(|error| Problem::in_spec("authUrl", &error))?;
     let visit = async |url: &HttpsUrl| caller.meet(url, target.pin.as_ref(), target.cluster.as_ref()).await;
     let mut problem = match visit(&found.url).await {
-        Ok(met) => return Ok((found.url, met)),
-        // Somebody is there, but the wrong one: there is no need to look further.
-        Err(error @ (ContactError::Pin(_) | ContactError::Proof(_))) => {
-            return Err(Problem::contact(&found.url, &error));
+        Ok(met) => return Ok(Found::Met(found.url, met)),
+        Err(error @ ContactError::Pin(_)) => {
+            let renewed = new_key(caller, &found.url, target).await;
+            return renewed.map(Found::NewKey).ok_or_else(|| Problem::contact(&found.url, &error));
         }
+        // Somebody is there, but the wrong one: there is no need to look further.
+        Err(error @ ContactError::Proof(_)) => return Err(Problem::contact(&found.url, &error)),
         Err(error) => Problem::contact(&found.url, &error),
     };
     let Some(name) = found.srv_name else { return Err(problem) };
     for url in servers(&name, discovery.dns_server.as_deref()).await {
         match visit(&url).await {
-            Ok(met) => return Ok((url, met)),
+            Ok(met) => return Ok(Found::Met(url, met)),
             Err(error) => problem = Problem::contact(&url, &error),
         }
     }
     Err(problem)
+}
+
+/// The key that is there, if the very cluster that is expected has signed it: certificates are renewed with new keys,
+/// and the identity behind them stays. Where nobody knows yet who it is, the pin is all there is.
+async fn new_key(caller: &Caller, url: &HttpsUrl, target: &Target) -> Option<Pin> {
+    let met = caller.meet(url, None, Some(target.cluster.as_ref()?)).await;
+    met.ok().map(|met| met.pin)
 }
 
 /// The servers that the SRV records of this name tell of, the preferred ones first; none when there is no answer.

@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ferro_api::discovery::{DiscoveryType, ForeignCluster};
 use ferro_api::names::labels;
-use ferro_core::auth::{IdentityGrant, Terms, TokenSecret};
+use ferro_core::auth::{IdentityGrant, Pin, Terms, TokenSecret};
 use ferro_core::names::tenant_namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use rcgen::KeyPair;
-use serde_json::Value;
-use tracing::warn;
+use serde_json::{Value, json};
+use tracing::{info, warn};
 
 use super::View;
 use super::peer::Peer;
@@ -50,6 +50,21 @@ impl Peer {
                 .map(Some)
                 .with_context(|| format!("cannot write who the ForeignCluster {} is", self.name)),
         }
+    }
+
+    /// Writes down that the peer has another key now.
+    pub(super) async fn follow_key(&self, peer: &ForeignCluster, pin: &Pin) -> Result<()> {
+        let version = &peer.metadata.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"authPin": pin}});
+        match self.peers().patch(&self.name, &how(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            patched => {
+                patched
+                    .with_context(|| format!("cannot write the new key of ForeignCluster {}", self.name))?;
+                info!(peer = self.name, %pin, "the peer has a new key, and vouches for it");
+            }
+        }
+        Ok(())
     }
 
     /// Writes what is to be shown, if it is not shown already.
@@ -128,7 +143,11 @@ impl Peer {
     /// Whether a peer that has let us in still lacks that token, since it was not wanted before or none could be made.
     pub(super) async fn must_invite(&mut self, peer: &ForeignCluster, own: &Own) -> Result<bool> {
         let Some((.., met)) = self.met.clone() else { return Ok(false) };
-        if self.invited || self.kept.held.is_none() || self.setback.is_some() || !self.invites(peer, own) {
+        if Timestamp::now() < self.invited
+            || self.kept.held.is_none()
+            || self.setback.is_some()
+            || !self.invites(peer, own)
+        {
             return Ok(false);
         }
         Ok(self.ensure_token(peer, &met).await?.is_some())
@@ -158,7 +177,7 @@ impl Peer {
             return Ok(Some(token));
         }
         if self.is_let_in(peer, met).await? {
-            self.invited = true;
+            self.invited = now + self.home.settings().auth().token_lifetime();
             return Ok(None);
         }
         let (token, lifetime) = (tokens::new_secret()?, self.home.settings().auth().token_lifetime());

@@ -208,6 +208,19 @@ async fn a_key_or_cluster_that_is_not_the_expected_one_is_refused() {
 }
 
 #[tokio::test]
+async fn a_new_key_is_believed_when_the_known_cluster_vouches_for_it() {
+    let (home, there) = (Requester::start(), Provider::start(cluster("there")).await);
+    home.give("peer", &there.token(1));
+    home.add("peer", &there.url.to_string());
+    let id = there.signer.identity().id().to_string();
+    let before = ferro_core::auth::Pin([7; 32]);
+    let spec = json!({"authPin": before, "clusterIdentity": {"clusterID": id}});
+    home.api.merge(&path("peer"), &json!({"spec": spec}));
+    let peer = home.until_state("peer", "ACCEPTED").await;
+    assert_eq!(peer["spec"]["authPin"], json!(there.pin));
+}
+
+#[tokio::test]
 async fn one_cluster_has_one_entry_and_this_one_none() {
     let home = Requester::start();
     let there = Provider::start(cluster("there")).await;
