@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::policy::{self, Reason};
 
-pub use report::{AUTHENTICATED, INCOMING, Notice, OUTGOING, REMOVED, condition};
+pub use report::{AUTHENTICATED, INCOMING, Notice, OUTGOING, REJECTED_BY_PEER, REMOVED, condition};
 pub use snapshot::{Access, IncomingFacts, NodeFacts, OutgoingFacts, Snapshot, Standing, Tenant};
 
 /// What to do about a peer now.

@@ -16,6 +16,8 @@ use crate::replication::difference;
 
 /// The condition that the other cluster has let this one in.
 pub const AUTHENTICATED: &str = "Authenticated";
+/// The reason of that condition when a peer turns away what it had granted.
+pub const REJECTED_BY_PEER: &str = "RejectedByPeer";
 /// The condition that this cluster uses resources of the other.
 pub const OUTGOING: &str = "OutgoingPeering";
 /// The condition that the other cluster uses resources of this one.
@@ -132,7 +134,7 @@ impl Report {
             Standing::Rejected => {
                 let text =
                     format!("{peer} no longer lets this cluster in; get a new token there: ferro token");
-                (false, Reason::new("RejectedByPeer", text))
+                (false, Reason::new(REJECTED_BY_PEER, text))
             }
         };
         if matches!(snapshot.access.standing, Standing::Refused | Standing::Rejected) {

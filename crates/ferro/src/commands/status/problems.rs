@@ -1,7 +1,7 @@
 //! What is wrong with a cluster, each as one sentence that says what to do.
 
 use ferro_api::discovery::{AuthState, ForeignCluster, NetworkState, PeeringState, PeeringStatus};
-use ferro_core::peering::{INCOMING, OUTGOING};
+use ferro_core::peering::{AUTHENTICATED, INCOMING, OUTGOING, REJECTED_BY_PEER};
 use ferro_core::policy::WAITS_FOR_DECISION;
 use kube::ResourceExt as _;
 
@@ -24,6 +24,12 @@ pub(super) fn of(facts: &Facts) -> Vec<String> {
                 .into(),
         );
     }
+    let conditions = facts.config.status.iter().flat_map(|status| &status.conditions);
+    problems.extend(
+        conditions
+            .filter(|condition| condition.status == "False")
+            .map(|condition| format!("the ClusterConfig is not in effect: {}", condition.message)),
+    );
     if let Some(version) = facts.version.as_ref().filter(|version| *version != chart::VERSION) {
         problems.push(format!(
             "the cluster runs version {version}, and this program is {}; use the same version of both: 'ferro install' \
@@ -57,8 +63,10 @@ fn of_role(role: &Role, namespace: &str) -> Option<String> {
 fn of_peer(peer: &ForeignCluster) -> Option<String> {
     let status = peer.status.as_ref()?;
     let refused = status.authentication.as_ref().filter(|shown| shown.state == AuthState::Refused);
+    let rejected = peers::condition(peer, AUTHENTICATED).filter(|shown| shown.reason == REJECTED_BY_PEER);
     let entry = refused
-        .map(|shown| shown.message.clone().unwrap_or_else(|| "it does not let this cluster in".into()));
+        .map(|shown| shown.message.clone().unwrap_or_else(|| "it does not let this cluster in".into()))
+        .or_else(|| rejected.map(|shown| shown.message.clone()));
     let direction = |type_: &str, direction: &Option<PeeringStatus>| {
         let direction = direction.as_ref()?;
         let waits =
@@ -125,6 +133,12 @@ pub(super) mod tests {
         assert!(said[2].contains("no identity") && said[3].contains("0.0.9"), "{said:?}");
         let unreachable = Facts { config: ClusterConfig::default(), ..healthy() };
         assert!(of(&unreachable)[0].contains("authConfig.url"));
+        let mut wrong = healthy();
+        let condition = json!({"type": "Configured", "status": "False", "reason": "Wrong",
+            "message": "url has no host", "lastTransitionTime": "2030-01-01T00:00:00Z"});
+        let status = wrong.config.status.get_or_insert_default();
+        status.conditions.push(serde_json::from_value(condition).unwrap());
+        assert_eq!(of(&wrong), ["the ClusterConfig is not in effect: url has no host"]);
     }
 
     #[test]
@@ -139,15 +153,21 @@ pub(super) mod tests {
             "conditions": [{"type": "IncomingPeering", "status": "False", "reason": "WaitsForDecision",
                 "message": "m", "lastTransitionTime": "2030-01-01T00:00:00Z"}],
         });
+        let rejected = json!({
+            "authentication": {"state": "ACCEPTED"},
+            "conditions": [{"type": "Authenticated", "status": "False", "reason": "RejectedByPeer",
+                "message": "d no longer lets this cluster in", "lastTransitionTime": "2030-01-01T00:00:00Z"}],
+        });
         let fine = json!({"outgoing": {"state": "Established"}, "incoming": {"state": "Pending", "message": "soon"}});
-        for (name, status) in [("a", refused), ("b", waiting), ("c", fine)] {
+        for (name, status) in [("a", refused), ("b", waiting), ("c", fine), ("d", rejected)] {
             facts.peers.push(peer(name, &json!({"authUrl": name}), &status));
         }
         assert_eq!(
             of(&facts),
             [
                 "a: the token has expired; run ferro token there",
-                "b: the request of b waits for you: ferro accept b"
+                "b: the request of b waits for you: ferro accept b",
+                "d: d no longer lets this cluster in"
             ]
         );
     }
