@@ -252,8 +252,27 @@ mod tests {
         let own = rights(&find(&objects, "Role", "ferro-auth")["rules"]);
         assert_eq!(
             own.keys().collect::<Vec<_>>(),
-            ["configmaps=ferro-identity+ferro-generations", "secrets=ferro-auth-serving+ferro-challenge"]
+            [
+                "configmaps=ferro-identity+ferro-generations",
+                "secrets=ferro-auth-serving+ferro-challenge+ferro-issued"
+            ]
         );
+    }
+
+    #[test]
+    fn only_the_controller_makes_tokens_and_a_policy_says_for_whom() {
+        let objects = chart(&[]).unwrap();
+        let is_role = |object: &&DynamicObject| {
+            ["ClusterRole", "Role"].contains(&object.types.as_ref().unwrap().kind.as_str())
+        };
+        let makes_tokens =
+            |object: &&DynamicObject| rights(&object.data["rules"]).contains_key("serviceaccounts/token");
+        let makers: Vec<_> = objects.iter().filter(is_role).filter(makes_tokens).collect();
+        assert_eq!(makers.iter().map(|role| role.name_any()).collect::<Vec<_>>(), ["ferro-controller"]);
+        let policy = &find(&objects, "ValidatingAdmissionPolicy", "ferro-controller")["spec"];
+        assert_eq!(policy["failurePolicy"], "Fail");
+        let binding = &find(&objects, "ValidatingAdmissionPolicyBinding", "ferro-controller")["spec"];
+        assert_eq!(binding["validationActions"], json!(["Deny"]));
     }
 
     #[test]

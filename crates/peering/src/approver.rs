@@ -4,11 +4,14 @@
 //! removed again, give it a namespace and rights, and only then approve. Guarantees: each step may be cut off and
 //! repeated; rights are given only under a `ForeignCluster` that is held and not going away; one request that fails
 //! is tried again by itself and delays no other for long. Requests are decided one after the other, so that no two
-//! of them use one token or make one peer twice.
+//! of them use one token or make one peer twice. Where nobody signs what was approved, the peer gets a token for a
+//! service account of its namespace: it is made here, since the auth service must not be able to make any.
 
 mod admission;
+mod step;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -28,17 +31,16 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use self::step::Step;
 use crate::auth::{CHALLENGE, CHALLENGE_KEY};
-use crate::filing::{self, Answer};
 use crate::home::Home;
-use crate::{tenant, tokens};
+use crate::tenant::account;
+use crate::{filing, handover, tenant, tokens};
 
 /// Pause before a request is looked at again; it waits for seconds only.
 const RETRY: Duration = Duration::from_millis(500);
 /// The most that one look at a request may take.
 const LOOK: Duration = Duration::from_secs(10);
-/// The auth service waits for less than half of this, and clears away what it filed; after this long it has not.
-const FORGOTTEN: Duration = Duration::from_mins(1);
 /// How often tokens and generations that have expired are forgotten.
 const SWEEP: Duration = Duration::from_hours(1);
 
@@ -56,6 +58,7 @@ pub async fn run(tasks: Tasks, home: Home, filed_by: String) -> Result<()> {
     let ours = watcher::Config::default().labels(&labels::PART_OF.selector());
     let mut requests = Watched::start(&tasks, "certificate requests", api.clone(), ours);
     requests.ready().await?;
+    let mut secrets = home.secrets.clone();
     let mut approver = Approver { home, api, filed_by, not_before: HashMap::new() };
     let mut swept: Option<Instant> = None;
     loop {
@@ -66,6 +69,7 @@ pub async fn run(tasks: Tasks, home: Home, filed_by: String) -> Result<()> {
         let wake = approver.look(&requests).await;
         tokio::select! {
             changed = requests.changed() => changed?,
+            changed = secrets.changed() => changed?,
             () = tokio::time::sleep(wake) => {}
         }
     }
@@ -92,31 +96,41 @@ impl Approver {
     async fn look(&mut self, requests: &Watched<CertificateSigningRequest>) -> Duration {
         let mut objects = requests.all();
         objects.retain(|object| filing::is_ours(object, &self.filed_by));
-        self.not_before.retain(|name, _| objects.iter().any(|object| object.name_any() == *name));
+        let names: HashSet<String> = objects.iter().map(|object| object.name_any()).collect();
+        self.not_before.retain(|name, _| names.contains(name));
+        self.clear_tokens(&names).await;
         let mut wake = SWEEP;
         for object in &objects {
             let name = object.name_any();
-            let left = FORGOTTEN.saturating_sub(age(&object.metadata, Timestamp::now()));
-            let is_open = left.is_zero() || filing::answer(object) == Answer::Undecided;
-            if is_open && self.not_before.get(&name).is_none_or(|at| *at <= Instant::now()) {
-                let pause = if left.is_zero() {
-                    self.clear_away(&name).await
-                } else {
-                    self.settle(&name, object).await
-                };
-                // Also when all went well: what was written shows in the watch a moment later.
-                self.not_before.insert(name.clone(), Instant::now() + pause);
-            }
-            let again = self.not_before.get(&name).filter(|_| is_open);
-            wake = wake.min(again.map_or(left, |at| at.duration_since(Instant::now())));
+            let step = step::next(object, self.has_token(&name), Timestamp::now());
+            let rest = self.not_before.get(&name).map(|at| at.duration_since(Instant::now()));
+            let pause = match (step, rest) {
+                (Step::Wait(pause), _) => pause,
+                (_, Some(rest)) if !rest.is_zero() => rest,
+                (step, _) => {
+                    let pause = self.take(&name, object, step).await;
+                    // Also when all went well: what was written shows in the watch a moment later.
+                    self.not_before.insert(name, Instant::now() + pause);
+                    pause
+                }
+            };
+            wake = wake.min(pause);
         }
         wake
     }
 
-    /// Decides on one request; what fails is tried again after the pause.
-    async fn settle(&self, name: &str, object: &CertificateSigningRequest) -> Duration {
-        let settled = tokio::time::timeout(LOOK, self.try_settle(name, object)).await;
-        if let Err(error) = settled.context("the API server is slow").flatten() {
+    /// Takes one step with a request; what fails is tried again after the pause.
+    async fn take(&self, name: &str, object: &CertificateSigningRequest, step: Step) -> Duration {
+        let work = async {
+            match step {
+                Step::Decide => self.try_settle(name, object).await,
+                Step::Issue(namespace) => self.issue(name, object, &namespace).await,
+                Step::ClearAway => self.clear_away(name).await,
+                Step::Wait(_) => Ok(()),
+            }
+        };
+        let done = tokio::time::timeout(LOOK, work).await;
+        if let Err(error) = done.context("the API server is slow").flatten() {
             warn!(request = name, error = format!("{error:#}"), "will be tried again");
         }
         RETRY
@@ -141,14 +155,50 @@ impl Approver {
         Ok(())
     }
 
-    /// Removes what an auth service that was ended in mid-way has left.
-    async fn clear_away(&self, name: &str) -> Duration {
-        match self.api.delete(name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Ok(_) => debug!(request = name, "cleared away a forgotten request"),
-            Err(error) => warn!(request = name, %error, "cannot clear away a request"),
+    /// Makes a token for whoever was let in and gets no certificate, and lays it down for the auth service.
+    async fn issue(&self, name: &str, object: &CertificateSigningRequest, namespace: &str) -> Result<()> {
+        let (client, installation) = (&self.home.client, &self.home.namespace);
+        let user = filing::user(object).context("it was approved for nobody")?;
+        let lifetime = self.home.settings().auth().certificate_lifetime();
+        match account::issue(client, installation, namespace, &user, lifetime).await? {
+            Some(token) => {
+                handover::put(client, installation, name, &token).await?;
+                info!(request = name, namespace, "nobody signs certificates here; made a token");
+            }
+            None => debug!(request = name, namespace, "its rights were revoked meanwhile"),
         }
-        LOOK
+        Ok(())
+    }
+
+    fn has_token(&self, name: &str) -> bool {
+        self.tokens().is_some_and(|secret| handover::of(&secret, name).is_some())
+    }
+
+    fn tokens(&self) -> Option<Arc<Secret>> {
+        self.home.secrets.get(Some(&self.home.namespace), handover::NAME)
+    }
+
+    /// A token lies about no longer than its request.
+    async fn clear_tokens(&self, filed: &HashSet<String>) {
+        let Some(present) = self.tokens() else { return };
+        let (client, namespace) = (&self.home.client, &self.home.namespace);
+        let cleared = handover::clear(client, namespace, &present, |name| filed.contains(name));
+        let cleared = tokio::time::timeout(LOOK, cleared).await;
+        if let Err(error) = cleared.context("the API server is slow").flatten() {
+            warn!(error = format!("{error:#}"), "will be tried again");
+        }
+    }
+
+    /// Removes what an auth service that was ended in mid-way has left.
+    async fn clear_away(&self, name: &str) -> Result<()> {
+        match self.api.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => {
+                deleted.context("cannot clear away the request")?;
+                debug!(request = name, "cleared away a forgotten request");
+                Ok(())
+            }
+        }
     }
 
     /// Forgets what has expired. It can wait for the next time when it fails.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ferro_api::names::{annotations, labels};
-use ferro_core::auth::{Reason, SignedRequest};
+use ferro_core::auth::{Csr, Reason, SignedRequest, UserName};
 use ferro_core::names::is_dns_label;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
@@ -16,6 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
+
+use crate::handover::Token;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const USAGE: &str = "client auth";
@@ -80,13 +82,13 @@ pub(crate) enum Answer {
         /// In PEM.
         certificate: String,
     },
+    /// There is a token in the place of a certificate that nobody signed.
+    Token(Token),
 }
 
-/// What has become of a request.
+/// What the object itself says of what has become of a request.
 pub(crate) fn answer(object: &CertificateSigningRequest) -> Answer {
-    let conditions =
-        object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let of_type = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    let of_type = |type_: &str| condition(object, type_);
     if let Some(denied) = of_type(DENIED) {
         let reason = denied.reason.clone().unwrap_or_default();
         return Answer::Denied(serde_json::from_value(Value::String(reason)).unwrap_or(Reason::Unavailable));
@@ -105,6 +107,28 @@ pub(crate) fn answer(object: &CertificateSigningRequest) -> Answer {
         // Somebody else approved it, or the signer is not what it should be.
         _ => Answer::Denied(Reason::Unavailable),
     }
+}
+
+/// The tenant namespace of a request that we approved and nobody has signed, and since when that is so.
+pub(crate) fn unsigned(object: &CertificateSigningRequest) -> Option<(String, Timestamp)> {
+    let approved = condition(object, APPROVED).filter(|_| answer(object) == Answer::Approved)?;
+    let namespace = approved.message.clone().filter(|namespace| is_dns_label(namespace))?;
+    let is_ours = approved.reason.as_deref() == Some(LET_IN);
+    approved.last_update_time.as_ref().filter(|_| is_ours).map(|since| (namespace, since.0))
+}
+
+/// The user that the certificate would be for.
+pub(crate) fn user(object: &CertificateSigningRequest) -> Option<UserName> {
+    let csr = std::str::from_utf8(&object.spec.request.0).ok()?;
+    Csr::from_pem(csr).ok()?.common_name.parse().ok()
+}
+
+fn condition<'a>(
+    object: &'a CertificateSigningRequest,
+    type_: &str,
+) -> Option<&'a CertificateSigningRequestCondition> {
+    let conditions = object.status.as_ref().and_then(|status| status.conditions.as_deref());
+    conditions.unwrap_or_default().iter().find(|condition| condition.type_ == type_)
 }
 
 /// The object with our decision on it: the tenant namespace, or why not.
@@ -133,7 +157,7 @@ pub(crate) fn decided(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferro_core::auth::{Ask, ChallengeKey, IdentityRequest, UserName};
+    use ferro_core::auth::{Ask, ChallengeKey, IdentityRequest};
     use ferro_core::identity::{SigningIdentity, new_private_key};
 
     fn request() -> SignedRequest {
@@ -198,7 +222,12 @@ mod tests {
         assert_eq!(answer(&decided(&object, &Err(Reason::UsedToken))), Answer::Denied(Reason::UsedToken));
         let mut approved = decided(&object, &Ok("liqo-tenant-rome-123456".into()));
         assert_eq!(answer(&approved), Answer::Approved);
+        assert_eq!(
+            unsigned(&approved).map(|(namespace, _)| namespace).as_deref(),
+            Some("liqo-tenant-rome-123456")
+        );
         approved.status.get_or_insert_default().certificate = Some(ByteString(b"pem".to_vec()));
+        assert_eq!(unsigned(&approved), None);
         let namespace = "liqo-tenant-rome-123456".to_owned();
         assert_eq!(answer(&approved), Answer::Issued { namespace, certificate: "pem".into() });
     }

@@ -9,6 +9,7 @@ pub mod controller;
 pub mod discovery;
 pub mod enrol;
 mod filing;
+mod handover;
 pub mod home;
 pub mod identity;
 pub mod keepsake;

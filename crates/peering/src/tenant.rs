@@ -1,7 +1,10 @@
 //! What this cluster keeps for a peer that it lets in: a namespace, and the peer's rights there.
 //!
-//! Rights are bound to the peer's user of the present generation. To take them away, the generation is counted up
-//! first: from then on no certificate of before can come to rights again, whatever happens next.
+//! Rights are bound to the peer's user of the present generation, and to the service account that it is where nobody
+//! signs certificates. To take them away, the generation is counted up first: from then on no certificate or token of
+//! before can come to rights again, whatever happens next.
+
+pub(crate) mod account;
 
 use std::collections::BTreeMap;
 
@@ -86,7 +89,7 @@ pub async fn admit(client: &Client, tenant_namespace: &str, user: &UserName) -> 
     Ok(())
 }
 
-/// Takes away the peer's rights, and makes sure that its certificates are never good for any again.
+/// Takes away the peer's rights, and makes sure that its certificates and tokens are never good for any again.
 ///
 /// Repeating it changes nothing: where nobody has rights, nothing is to be revoked.
 pub async fn revoke(
@@ -112,6 +115,7 @@ pub async fn revoke(
     })
     .await
     .with_context(cannot)?;
+    account::forget(client, tenant_namespace, id).await?;
     match bindings.delete(BINDING, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         deleted => drop(deleted.with_context(cannot)?),
@@ -211,31 +215,44 @@ fn recorded(metadata: &ObjectMeta) -> Option<&str> {
 
 fn binding(namespace: &str, user: &UserName) -> RoleBinding {
     let metadata = of_ours(BINDING, &user.cluster.to_string());
-    let subject = Subject {
+    RoleBinding {
+        metadata: ObjectMeta { namespace: Some(namespace.into()), ..metadata },
+        role_ref: RoleRef { api_group: RBAC.into(), kind: "ClusterRole".into(), name: BINDING.into() },
+        subjects: Some(subjects(namespace, user)),
+    }
+}
+
+/// All that a peer can be. Its account is named before there is one, so that nobody need decide between the two.
+fn subjects(namespace: &str, user: &UserName) -> Vec<Subject> {
+    let name = Subject {
         api_group: Some(RBAC.into()),
         kind: "User".into(),
         name: user.to_string(),
         ..Subject::default()
     };
-    RoleBinding {
-        metadata: ObjectMeta { namespace: Some(namespace.into()), ..metadata },
-        role_ref: RoleRef { api_group: RBAC.into(), kind: "ClusterRole".into(), name: BINDING.into() },
-        subjects: Some(vec![subject]),
-    }
+    let account = Subject {
+        kind: "ServiceAccount".into(),
+        name: user.account(),
+        namespace: Some(namespace.into()),
+        ..Subject::default()
+    };
+    vec![name, account]
 }
 
 /// Whether a binding was made for this peer, or gives rights to it.
 fn is_for(binding: &RoleBinding, id: &ClusterId) -> bool {
-    let users = binding.subjects.iter().flatten().filter_map(|subject| subject.name.parse::<UserName>().ok());
+    let user = |subject: &Subject| subject.name.parse().ok().or_else(|| UserName::of_account(&subject.name));
     recorded(&binding.metadata) == Some(id.to_string().as_str())
-        || users.into_iter().any(|user| user.cluster == *id)
+        || binding.subjects.iter().flatten().filter_map(user).any(|user| user.cluster == *id)
 }
 
 /// The user that a binding of ours gives rights to.
 fn user_of(binding: &RoleBinding) -> Option<UserName> {
-    let [subject] = binding.subjects.as_deref()? else { return None };
-    let user: UserName = subject.name.parse().ok()?;
-    let is_whole = subject.kind == "User"
+    let present = binding.subjects.as_deref()?;
+    let user: UserName = present.first()?.name.parse().ok()?;
+    let namespace = binding.metadata.namespace.as_deref()?;
+    // A binding of an earlier version names the user alone.
+    let is_whole = subjects(namespace, &user).starts_with(present)
         && binding.metadata.name.as_deref() == Some(BINDING)
         && binding.metadata.deletion_timestamp.is_none()
         && recorded(&binding.metadata) == Some(user.cluster.to_string().as_str());
@@ -255,6 +272,19 @@ mod tests {
         let binding = binding("tenant", &user());
         assert_eq!(user_of(&binding), Some(user()));
         assert_eq!(binding.role_ref.name, BINDING);
+    }
+
+    #[test]
+    fn a_binding_of_an_earlier_version_counts_and_one_for_an_account_elsewhere_does_not() {
+        let mut earlier = binding("tenant", &user());
+        earlier.subjects.iter_mut().for_each(|subjects| subjects.truncate(1));
+        assert_eq!(user_of(&earlier), Some(user()));
+        let mut elsewhere = binding("tenant", &user());
+        elsewhere.subjects = Some(subjects("another", &user()));
+        assert_eq!(user_of(&elsewhere), None);
+        elsewhere.metadata.labels = None;
+        elsewhere.subjects.iter_mut().for_each(|subjects| drop(subjects.remove(0)));
+        assert!(is_for(&elsewhere, &user().cluster), "the account is the peer's");
     }
 
     #[test]

@@ -167,6 +167,7 @@ impl Up {
                 service_cidr: self.service_cidr,
                 cni: self.cni,
                 bare: self.bare,
+                signs: true,
             };
             if self.same_cidrs { spec.with_same_cidrs() } else { spec }
         };

@@ -118,7 +118,9 @@ fn api_server(layout: &Layout<'_>) -> Component {
 
 fn controller_manager(layout: &Layout<'_>) -> Component {
     let config = layout.pki("controller-manager.conf");
+    let controllers = if layout.plan.signs { "*" } else { "*,-certificatesigningrequest-signing-controller" };
     let arguments = flags([
+        ("controllers", controllers.into()),
         ("kubeconfig", config.clone()),
         ("authentication-kubeconfig", config.clone()),
         ("authorization-kubeconfig", config),
@@ -293,6 +295,19 @@ mod tests {
         let layout = Layout { plan: &plan, state: Path::new("/state"), programs: &Programs::default() };
         assert_eq!(names(&control_plane(&layout)), ["etcd", "kube-apiserver", "kube-controller-manager"]);
         assert!(node(&layout, &plan.nodes[0]).is_empty());
+    }
+
+    #[test]
+    fn a_cluster_may_be_without_a_signer() {
+        let runs = |signs| {
+            let plan =
+                ClusterPlan::new(&ClusterSpec { signs, ..ClusterSpec::named("a") }, 1, Lan { index: 0 });
+            let plan = plan.unwrap();
+            let layout = Layout { plan: &plan, state: Path::new("/state"), programs: &Programs::default() };
+            controller_manager(&layout).argv[1].clone()
+        };
+        assert_eq!(runs(true), "--controllers=*");
+        assert!(runs(false).contains("-certificatesigningrequest-signing-controller"));
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct ClusterSpec {
     pub cni: Cni,
     /// etcd, API server and controller-manager only.
     pub bare: bool,
+    /// Whether certificates are signed; in a managed cluster often nobody does.
+    pub signs: bool,
 }
 
 impl ClusterSpec {
@@ -56,6 +58,7 @@ impl ClusterSpec {
             service_cidr: None,
             cni: Cni::Bridge,
             bare: false,
+            signs: true,
         }
     }
 
@@ -147,6 +150,8 @@ pub struct ClusterPlan {
     pub cni: Cni,
     /// Without scheduler and kubelets.
     pub bare: bool,
+    /// With a signer of certificates.
+    pub signs: bool,
     /// Its nodes, the one with the control plane first.
     pub nodes: Vec<NodePlan>,
 }
@@ -196,6 +201,7 @@ impl ClusterPlan {
             service_cidr,
             cni: spec.cni,
             bare: spec.bare,
+            signs: spec.signs,
             nodes,
         })
     }

@@ -22,6 +22,19 @@ pub struct UserName {
     pub generation: u32,
 }
 
+impl UserName {
+    /// The service account that the peer is where nobody signs certificates: `<clusterID>.<generation>`.
+    pub fn account(&self) -> String {
+        format!("{}.{}", self.cluster, self.generation)
+    }
+
+    /// The peer that a service account stands for.
+    pub fn of_account(name: &str) -> Option<Self> {
+        let (cluster, generation) = name.split_once('.')?;
+        format!("{cluster}:{generation}").parse().ok()
+    }
+}
+
 impl fmt::Display for UserName {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}:{}", self.cluster, self.generation)
@@ -128,6 +141,15 @@ mod tests {
         {
             assert!(text.parse::<UserName>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_service_account_stands_for_one_user() {
+        let name = UserName { cluster: cluster(1).identity().id(), generation: 3 };
+        assert_eq!(name.account(), "34750f98-bd59-8cfc-946d-a45aaabe933b.3");
+        assert_eq!(UserName::of_account(&name.account()), Some(name));
+        assert_eq!(UserName::of_account(&name.to_string()), None);
+        assert_eq!(UserName::of_account("default"), None);
     }
 
     proptest! {

@@ -27,6 +27,7 @@ use tracing::{debug, info, warn};
 
 use super::{CHALLENGE, CHALLENGE_KEY};
 use crate::filing::{self, Answer};
+use crate::handover::{self, Token};
 use crate::identity::{API_SERVER_CA, CLUSTER_ID, ENDORSEMENT, NAME};
 use crate::tenant::GENERATIONS;
 
@@ -34,7 +35,7 @@ use crate::tenant::GENERATIONS;
 const MOST_FILED: usize = 64;
 /// How long the controller may take to decide.
 const DECISION: Duration = Duration::from_secs(15);
-/// How long the signer may take after that.
+/// How long the signer may take after that, or the controller when it sees that there is none.
 const SIGNATURE: Duration = Duration::from_secs(10);
 
 /// The desk at which strangers ask.
@@ -43,6 +44,7 @@ pub(super) struct Desk {
     identity: Watched<ConfigMap>,
     generations: Watched<ConfigMap>,
     challenge: Watched<Secret>,
+    issued: Watched<Secret>,
     config: Watched<ClusterConfig>,
     limiter: Mutex<RateLimiter>,
     answered: Mutex<AnsweredChallenges>,
@@ -59,12 +61,13 @@ impl Desk {
     /// Starts the watches that it needs.
     pub(super) fn open(tasks: &Tasks, client: Client, namespace: &str) -> Self {
         let maps = || Api::<ConfigMap>::namespaced(client.clone(), namespace);
-        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+        let secrets = || Api::<Secret>::namespaced(client.clone(), namespace);
         let configs = Api::all(client.clone());
         Self {
             identity: Watched::start(tasks, "identity", maps(), named(NAME)),
             generations: Watched::start(tasks, "generations", maps(), named(GENERATIONS)),
-            challenge: Watched::start(tasks, "challenge key", secrets, named(CHALLENGE)),
+            challenge: Watched::start(tasks, "challenge key", secrets(), named(CHALLENGE)),
+            issued: Watched::start(tasks, "issued tokens", secrets(), named(handover::NAME)),
             config: Watched::start(tasks, "configuration", configs, watcher::Config::default()),
             requests: Api::all(client),
             limiter: Mutex::new(RateLimiter::new(RateLimits::default())),
@@ -107,19 +110,18 @@ impl Desk {
             Answer::Issued { namespace, certificate } => {
                 available(grant(&screened, gate, namespace, certificate))
             }
+            Answer::Token(token) => Ok(token_grant(gate, token)),
             Answer::Denied(reason) => Err(reason.into()),
             Answer::Undecided => Err(Reason::NotApproved.into()),
             Answer::Approved => {
-                warn!(
-                    "an approved request got no certificate; does the controller manager sign for clients?"
-                );
+                warn!("an approved request got neither certificate nor token; the controller's log says why");
                 Err(Reason::Unavailable.into())
             }
         };
         let peer = screened.user;
         match &grant {
-            Ok(grant) => info!(%peer, namespace = grant.namespace, "gave a certificate"),
-            Err(denial) => info!(%peer, reason = ?denial.reason, "denied a certificate"),
+            Ok(grant) => info!(%peer, namespace = grant.namespace, "gave a credential"),
+            Err(denial) => info!(%peer, reason = ?denial.reason, "denied a credential"),
         }
         grant
     }
@@ -163,10 +165,23 @@ impl Desk {
         if decided != Answer::Approved {
             return Ok(decided);
         }
-        self.wait(name, SIGNATURE, |answer| *answer != Answer::Approved).await.map(|signed| match signed {
-            Answer::Undecided => Answer::Approved,
-            signed => signed,
-        })
+        let signed = self.wait(name, SIGNATURE, |answer| *answer != Answer::Approved);
+        let answer = tokio::select! {
+            signed = signed => signed?,
+            token = self.token(name) => Answer::Token(token?),
+        };
+        Ok(if answer == Answer::Undecided { Answer::Approved } else { answer })
+    }
+
+    /// The token that the controller makes for a request, where nobody signs.
+    async fn token(&self, name: &str) -> Result<Token> {
+        let mut issued = self.issued.clone();
+        loop {
+            if let Some(token) = issued.all().first().and_then(|secret| handover::of(secret, name)) {
+                return Ok(token);
+            }
+            issued.changed().await?;
+        }
     }
 
     /// What has become of a request when it is enough, or when time is up.
@@ -241,6 +256,17 @@ fn grant(screened: &Screened, gate: Gate, namespace: String, certificate: String
     };
     grant.issued(&screened.user, &screened.csr.key).context("the signer gave another certificate")?;
     Ok(grant)
+}
+
+/// What is handed out where nobody signs.
+fn token_grant(gate: Gate, token: Token) -> IdentityGrant {
+    IdentityGrant {
+        namespace: token.namespace,
+        credential: Credential::BearerToken(token.token),
+        api_server_url: gate.url,
+        api_server_ca: gate.authorities,
+        expires_at: token.expires_at,
+    }
 }
 
 /// What does not work on our side is no fault of whoever asks; it is said here, and not to strangers.

@@ -3,6 +3,7 @@
 
 mod peer;
 mod provider;
+mod unsigned;
 
 use std::time::Duration;
 

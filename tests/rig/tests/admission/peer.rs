@@ -33,9 +33,14 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) async fn new(number: u8) -> Result<Self> {
+        Self::of(provider().await?, number)
+    }
+
+    /// A cluster that asks this provider.
+    pub(crate) fn of(provider: &'static Provider, number: u8) -> Result<Self> {
         let key = new_private_key(&SystemRandom::new())?;
         Ok(Self {
-            provider: provider().await?,
+            provider,
             signer: SigningIdentity::from_pkcs8("rome".parse()?, key.as_ref())?,
             key: KeyPair::generate()?,
             source: Ipv4Addr::new(127, 0, 1, number),
@@ -95,17 +100,20 @@ impl Peer {
         self.enter(token).await?.map_err(|(status, reason)| anyhow::anyhow!("{status} {reason:?}"))
     }
 
-    /// A client that shows the certificate of a grant.
+    /// A client that shows what a grant gives.
     pub(crate) async fn client(&self, grant: &IdentityGrant) -> Result<Client> {
         use base64::Engine as _;
         let base64 = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        let Credential::Certificate(certificate) = &grant.credential else { anyhow::bail!("{grant:?}") };
+        let user = match &grant.credential {
+            Credential::Certificate(certificate) => json!({"client-certificate-data": base64(certificate),
+                "client-key-data": base64(&self.key.serialize_pem())}),
+            Credential::BearerToken(token) => json!({"token": token}),
+        };
         let config: Kubeconfig = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "peer",
             "clusters": [{"name": "peer", "cluster": {"server": grant.api_server_url,
                 "certificate-authority-data": base64(&grant.api_server_ca)}}],
-            "users": [{"name": "peer", "user": {"client-certificate-data": base64(certificate),
-                "client-key-data": base64(&self.key.serialize_pem())}}],
+            "users": [{"name": "peer", "user": user}],
             "contexts": [{"name": "peer", "context": {"cluster": "peer", "user": "peer"}}],
         }))?;
         Ok(Client::try_from(Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?)?)

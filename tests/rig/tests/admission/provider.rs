@@ -34,6 +34,7 @@ const TENANT_ROLES: &str = include_str!("../../../../deploy/chart/templates/tena
 const TENANT_POLICY: &str = include_str!("../../../../deploy/chart/templates/tenant-policy.yaml");
 
 static PROVIDER: OnceCell<Provider> = OnceCell::const_new();
+static UNSIGNED: OnceCell<Provider> = OnceCell::const_new();
 
 /// A bare cluster in which the controller's and the auth service's parts run, in this process.
 pub(crate) struct Provider {
@@ -44,13 +45,19 @@ pub(crate) struct Provider {
 }
 
 pub(crate) async fn provider() -> Result<&'static Provider> {
-    PROVIDER.get_or_try_init(Provider::start).await
+    let spec = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
+    PROVIDER.get_or_try_init(|| Provider::start("admission", spec)).await
+}
+
+/// The same where nobody signs certificates.
+pub(crate) async fn provider_without_signer() -> Result<&'static Provider> {
+    let spec = ClusterSpec { bare: true, signs: false, ..ClusterSpec::named("a") };
+    UNSIGNED.get_or_try_init(|| Provider::start("admission-unsigned", spec)).await
 }
 
 impl Provider {
-    async fn start() -> Result<Self> {
-        let spec = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
-        let topology = Topology::up("admission", vec![spec]).await?;
+    async fn start(name: &str, spec: ClusterSpec) -> Result<Self> {
+        let topology = Topology::up(name, vec![spec]).await?;
         let cluster = topology.cluster("a")?;
         let client = cluster.client.clone();
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

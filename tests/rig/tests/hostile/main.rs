@@ -72,6 +72,7 @@ fn a_peer_may_do_nothing_outside_its_namespace() -> Result<()> {
             format!("{tenants}/ferro-identity"),
             format!("{tenants}/ferro-tokens"),
             format!("{tenants}/ferro-challenge"),
+            format!("{tenants}/ferro-issued"),
             format!("{tenants}/ferro-auth-serving"),
             "/api/v1/namespaces/liqo/configmaps/ferro-identity".to_owned(),
             format!("/api/v1/namespaces/{}", intruder.namespace),

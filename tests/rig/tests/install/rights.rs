@@ -28,6 +28,7 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
         let identity = "/api/v1/namespaces/liqo/configmaps?fieldSelector=metadata.name%3Dferro-identity";
         let serving = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-auth-serving";
         let challenge = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-challenge";
+        let issued = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-issued";
         let tokens = "/api/v1/namespaces/liqo/secrets?fieldSelector=metadata.name%3Dferro-tokens";
         let generations =
             "/api/v1/namespaces/liqo/configmaps?fieldSelector=metadata.name%3Dferro-generations";
@@ -36,6 +37,14 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
             json!({"metadata": {"name": "x"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole", "name": role}})
         };
+        let accounts = "/api/v1/namespaces/default/serviceaccounts?dryRun=All";
+        let account = |name: &str| json!({"metadata": {"name": name}});
+        let peer = "34750f98-bd59-8cfc-946d-a45aaabe933b.0";
+        cluster.kubectl(&["create", "serviceaccount", peer]).await?;
+        let of = |name: &str| format!("/api/v1/namespaces/default/serviceaccounts/{name}");
+        let (peers_own, everybodys) = (of(peer), of("default"));
+        let (token_of_peer, token_of_other) = (format!("{peers_own}/token"), format!("{everybodys}/token"));
+        let token = || json!({"spec": {"audiences": []}});
         let attempts = [
             ("ferro-node", "POST", maps, config_map("ferro-sightings-n1"), true),
             ("ferro-node", "POST", maps, config_map("ferro-sightings-n2"), false),
@@ -54,7 +63,10 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
             ("ferro-auth", "GET", serving, Value::Null, true),
             ("ferro-auth", "GET", challenge, Value::Null, true),
             ("ferro-auth", "GET", generations, Value::Null, true),
+            ("ferro-auth", "GET", issued, Value::Null, true),
             ("ferro-auth", "GET", tokens, Value::Null, false),
+            ("ferro-auth", "POST", accounts, account(peer), false),
+            ("ferro-auth", "POST", &token_of_peer, token(), false),
             ("ferro-controller", "GET", "/api/v1/namespaces/liqo/secrets", Value::Null, true),
             ("ferro-controller", "GET", "/api/v1/secrets", Value::Null, false),
             ("ferro-controller", "GET", "/api/v1/namespaces/kube-system/secrets", Value::Null, false),
@@ -62,6 +74,12 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
             ("ferro-controller", "POST", bindings, binding("ferro-peer"), true),
             ("ferro-controller", "POST", bindings, binding("cluster-admin"), false),
             ("ferro-controller", "POST", bindings, binding("view"), false),
+            ("ferro-controller", "POST", accounts, account("another"), false),
+            ("ferro-controller", "POST", &token_of_peer, token(), true),
+            ("ferro-controller", "POST", &token_of_other, token(), false),
+            ("ferro-controller", "DELETE", &everybodys, Value::Null, false),
+            ("ferro-controller", "DELETE", &peers_own, Value::Null, true),
+            ("ferro-controller", "POST", accounts, account(peer), true),
         ];
         for (role, method, path, body, is_allowed) in attempts {
             let what = format!("{role}: {method} {path} {body}");
