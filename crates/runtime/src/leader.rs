@@ -50,11 +50,10 @@ pub async fn lead(
         () = expiry(renewed) => bail!("the Lease {namespace}/{name} could not be renewed in time"),
     };
     drop(leading);
-    match tokio::time::timeout(GIVING_BACK, keeper).await {
-        Ok(kept) => {
-            drop(kept.context("the keeper of the Lease failed")?.context("cannot give the Lease back")?)
-        }
-        Err(_) => warn!(lease = name, "could not give the Lease back in time"),
+    if let Ok(kept) = tokio::time::timeout(GIVING_BACK, keeper).await {
+        kept.context("the keeper of the Lease failed")?.context("cannot give the Lease back")?;
+    } else {
+        warn!(lease = name, "could not give the Lease back in time");
     }
     result
 }
