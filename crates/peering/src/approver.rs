@@ -98,8 +98,7 @@ impl Approver {
         objects.retain(|object| filing::is_ours(object, &self.filed_by));
         let names: HashSet<String> = objects.iter().map(|object| object.name_any()).collect();
         self.not_before.retain(|name, _| names.contains(name));
-        self.clear_tokens(&names).await;
-        let mut wake = SWEEP;
+        let mut wake = self.clear_tokens(&names).await;
         for object in &objects {
             let name = object.name_any();
             let step = step::next(object, self.has_token(&name), Timestamp::now());
@@ -160,13 +159,12 @@ impl Approver {
         let (client, installation) = (&self.home.client, &self.home.namespace);
         let user = filing::user(object).context("it was approved for nobody")?;
         let lifetime = self.home.settings().auth().certificate_lifetime();
-        match account::issue(client, installation, namespace, &user, lifetime).await? {
-            Some(token) => {
-                handover::put(client, installation, name, &token).await?;
-                info!(request = name, namespace, "nobody signs certificates here; made a token");
-            }
-            None => debug!(request = name, namespace, "its rights were revoked meanwhile"),
-        }
+        let Some(token) = account::issue(client, installation, namespace, &user, lifetime).await? else {
+            debug!(request = name, namespace, "its rights were revoked meanwhile");
+            return Ok(());
+        };
+        handover::put(client, installation, name, &token).await?;
+        info!(request = name, namespace, "nobody signs certificates here; made a token");
         Ok(())
     }
 
@@ -178,15 +176,17 @@ impl Approver {
         self.home.secrets.get(Some(&self.home.namespace), handover::NAME)
     }
 
-    /// A token lies about no longer than its request.
-    async fn clear_tokens(&self, filed: &HashSet<String>) {
-        let Some(present) = self.tokens() else { return };
+    /// A token lies about no longer than its request. Says when to look again.
+    async fn clear_tokens(&self, filed: &HashSet<String>) -> Duration {
+        let Some(present) = self.tokens() else { return SWEEP };
         let (client, namespace) = (&self.home.client, &self.home.namespace);
         let cleared = handover::clear(client, namespace, &present, |name| filed.contains(name));
         let cleared = tokio::time::timeout(LOOK, cleared).await;
         if let Err(error) = cleared.context("the API server is slow").flatten() {
             warn!(error = format!("{error:#}"), "will be tried again");
+            return LOOK;
         }
+        SWEEP
     }
 
     /// Removes what an auth service that was ended in mid-way has left.

@@ -262,7 +262,7 @@ fn grant(screened: &Screened, gate: Gate, namespace: String, certificate: String
 fn token_grant(gate: Gate, token: Token) -> IdentityGrant {
     IdentityGrant {
         namespace: token.namespace,
-        credential: Credential::BearerToken(token.token),
+        credential: Credential::BearerToken(token.text),
         api_server_url: gate.url,
         api_server_ca: gate.authorities,
         expires_at: token.expires_at,

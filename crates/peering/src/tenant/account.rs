@@ -92,7 +92,7 @@ async fn request(client: &Client, namespace: &str, user: &UserName, lifetime: Du
     let status = made.status.context("the API server gave no token")?;
     Ok(Token {
         namespace: namespace.to_owned(),
-        token: status.token,
+        text: status.token,
         expires_at: status.expiration_timestamp.0,
     })
 }
