@@ -101,7 +101,7 @@ impl Peer {
         let (step, report) = self.decide(&premises);
         self.report(&peer, &report).await?;
         match step {
-            Step::Wait { until } if !self.must_invite(&peer, &own).await? => return Ok(until),
+            Step::Wait { until } if !self.must_invite(&peer, &own).await? => Ok(until),
             Step::Meet => self.meet(&peer, premises).await,
             Step::Enrol | Step::Wait { .. } => {
                 self.enrol(&peer, premises, &own).await?;
@@ -142,7 +142,7 @@ impl Peer {
         let settings = self.home.settings();
         let caller = self.callers.get(&settings).await?;
         let (url, met) = match look(&caller, &premises.target, &settings).await {
-            Ok(Found::Met(url, met)) => (url, met),
+            Ok(Found::Met(url, met)) => (url, *met),
             Ok(Found::NewKey(pin)) => {
                 self.follow_key(peer, &pin).await?;
                 return Ok(Timestamp::now() + ECHO);

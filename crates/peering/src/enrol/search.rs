@@ -78,7 +78,7 @@ impl Callers {
 /// What comes of looking for a peer.
 pub(super) enum Found {
     /// It is there, and proved itself.
-    Met(HttpsUrl, Met),
+    Met(HttpsUrl, Box<Met>),
     /// It has another key than the one that is known, and the cluster that is known vouches for it.
     NewKey(Pin),
 }
@@ -94,7 +94,7 @@ pub(super) async fn look(
         .map_err(|error| Problem::in_spec("authUrl", &error))?;
     let visit = async |url: &HttpsUrl| caller.meet(url, target.pin.as_ref(), target.cluster.as_ref()).await;
     let mut problem = match visit(&found.url).await {
-        Ok(met) => return Ok(Found::Met(found.url, met)),
+        Ok(met) => return Ok(Found::Met(found.url, Box::new(met))),
         Err(error @ ContactError::Pin(_)) => {
             let renewed = new_key(caller, &found.url, target).await;
             return renewed.map(Found::NewKey).ok_or_else(|| Problem::contact(&found.url, &error));
@@ -106,7 +106,7 @@ pub(super) async fn look(
     let Some(name) = found.srv_name else { return Err(problem) };
     for url in servers(&name, discovery.dns_server.as_deref()).await {
         match visit(&url).await {
-            Ok(met) => return Ok(Found::Met(url, met)),
+            Ok(met) => return Ok(Found::Met(url, Box::new(met))),
             Err(error) => problem = Problem::contact(&url, &error),
         }
     }
