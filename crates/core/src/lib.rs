@@ -5,6 +5,7 @@ pub mod discovery;
 pub mod identity;
 pub mod keepalive;
 pub mod names;
+pub mod network;
 pub mod offer;
 pub mod peering;
 pub mod policy;

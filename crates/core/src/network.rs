@@ -1,0 +1,22 @@
+//! Addresses between clusters: which network stands for which, who may use an address, and what a gateway changes.
+//!
+//! Every cluster names the networks of its peers as it likes, so that nobody has to renumber: a peer's network keeps its
+//! own name where that is free, and gets another one of the same size where it is not. The part of an address that
+//! tells the hosts of a network apart is the same under every name. Endpoints that are not pods of this cluster are
+//! published under addresses of its external network, one for each endpoint.
+
+mod acquisition;
+mod agreement;
+mod external;
+mod ipam;
+mod storage;
+mod table;
+mod translation;
+
+pub use acquisition::{Networks, default_pools, replacement};
+pub use agreement::{Agreement, Answer, Naming, Offered};
+pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
+pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
+pub use storage::BadStorage;
+pub use table::{Drop, Packet, PeerTable, Table, chain};
+pub use translation::{Translation, Unlike, map_to_network};

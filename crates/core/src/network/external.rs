@@ -1,0 +1,186 @@
+//! The external network of this cluster: each address stands for one endpoint, and rests for a while once it is freed.
+//!
+//! Whoever still remembers a freed address must not reach another endpoint under it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::jiff::Timestamp;
+
+use super::map_to_network;
+
+/// How long an address rests.
+pub const QUARANTINE: Duration = Duration::from_mins(5);
+/// The network itself and its first address, which many take for a router's, are kept back.
+const FIRST: u128 = 2;
+
+/// No address is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no address of the external network {0} is free; make it larger, or wait until freed ones have rested"
+)]
+pub struct Exhausted(pub IpNet);
+
+/// The addresses of a network, those in use, and those that rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalAddresses {
+    network: IpNet,
+    /// Where to look first: freed addresses come last.
+    next: u128,
+    used: BTreeSet<IpAddr>,
+    resting: BTreeMap<IpAddr, Timestamp>,
+}
+
+impl ExternalAddresses {
+    /// All addresses are free.
+    pub fn new(network: IpNet) -> Self {
+        Self { network: network.trunc(), next: FIRST, used: BTreeSet::new(), resting: BTreeMap::new() }
+    }
+
+    /// As they were: where to look first, those in use, and since when others rest.
+    pub(super) fn restored(
+        network: IpNet,
+        next: u128,
+        used: BTreeSet<IpAddr>,
+        mut resting: BTreeMap<IpAddr, Timestamp>,
+    ) -> Self {
+        resting.retain(|ip, _| network.contains(ip) && !used.contains(ip));
+        Self { network: network.trunc(), next, used, resting }
+    }
+
+    /// The network.
+    pub fn network(&self) -> IpNet {
+        self.network
+    }
+
+    /// Where to look first.
+    pub(super) fn next(&self) -> u128 {
+        self.next
+    }
+
+    /// Since when addresses rest.
+    pub(super) fn resting(&self) -> &BTreeMap<IpAddr, Timestamp> {
+        &self.resting
+    }
+
+    /// Takes an address that nobody uses, and nobody has used just before.
+    pub fn allocate(&mut self, now: Timestamp) -> Result<IpAddr, Exhausted> {
+        self.resting
+            .retain(|_, since| now.duration_since(*since) < QUARANTINE.try_into().unwrap_or_default());
+        let (last, mut host) = (self.last(), self.next.max(FIRST));
+        // One of so many different addresses is free, or none at all is.
+        let tries = self.used.len().saturating_add(self.resting.len()).saturating_add(1);
+        for _ in 0..tries {
+            if host > last {
+                host = FIRST;
+            }
+            let ip = self.at(host).filter(|_| host <= last).ok_or(Exhausted(self.network))?;
+            host = host.saturating_add(1);
+            if !self.used.contains(&ip) && !self.resting.contains_key(&ip) {
+                self.next = host;
+                self.used.insert(ip);
+                return Ok(ip);
+            }
+        }
+        Err(Exhausted(self.network))
+    }
+
+    /// Lets an address rest. One that is not in use stays as it is.
+    pub fn free(&mut self, ip: IpAddr, now: Timestamp) {
+        if self.used.remove(&ip) {
+            self.resting.insert(ip, now);
+        }
+    }
+
+    /// The last host: in IPv4 the one behind it is for broadcasts.
+    fn last(&self) -> u128 {
+        let bits = u32::from(self.network.max_prefix_len() - self.network.prefix_len());
+        let highest = 1_u128.checked_shl(bits).map_or(u128::MAX, |size| size - 1);
+        match self.network {
+            IpNet::V4(_) => highest.saturating_sub(1),
+            IpNet::V6(_) => highest,
+        }
+    }
+
+    fn at(&self, host: u128) -> Option<IpAddr> {
+        let host = match self.network {
+            IpNet::V4(_) => IpAddr::V4(u32::try_from(host).ok()?.into()),
+            IpNet::V6(_) => IpAddr::V6(host.into()),
+        };
+        map_to_network(host, self.network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn addresses(network: &str) -> ExternalAddresses {
+        ExternalAddresses::new(network.parse().unwrap())
+    }
+
+    fn start() -> Timestamp {
+        Timestamp::from_second(1_900_000_000).unwrap()
+    }
+
+    #[test]
+    fn the_ends_of_the_network_are_kept_back() {
+        let mut small = addresses("192.168.0.0/29");
+        let taken: Vec<String> = std::iter::from_fn(|| small.allocate(start()).ok())
+            .map(|ip| ip.to_string().split('.').next_back().unwrap().to_owned())
+            .collect();
+        assert_eq!(taken, ["2", "3", "4", "5", "6"]);
+        for none in ["192.168.0.0/32", "192.168.0.0/31", "192.168.0.0/30"] {
+            let mut none = addresses(none);
+            let count = std::iter::from_fn(|| none.allocate(start()).ok()).count();
+            assert_eq!(count, usize::from(none.network().prefix_len() == 30));
+        }
+        assert_eq!(addresses("fd00::/64").allocate(start()), Ok("fd00::2".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_freed_address_rests_before_it_is_used_again() {
+        let mut few = addresses("192.168.0.0/29");
+        let all: Vec<IpAddr> = std::iter::from_fn(|| few.allocate(start()).ok()).collect();
+        few.free(all[1], start());
+        let soon = start() + Duration::from_mins(4);
+        assert_eq!(few.allocate(soon), Err(Exhausted(few.network())));
+        assert_eq!(few.allocate(start() + QUARANTINE), Ok(all[1]));
+    }
+
+    #[test]
+    fn other_addresses_come_first() {
+        let mut many = addresses("192.168.0.0/24");
+        let first = many.allocate(start()).unwrap();
+        many.free(first, start());
+        assert_ne!(many.allocate(start() + QUARANTINE * 2), Ok(first));
+    }
+
+    proptest! {
+        #[test]
+        fn no_address_is_given_twice_nor_too_soon(steps in proptest::collection::vec((0_usize..8, 0_u64..200), 1..200)) {
+            let mut addresses = addresses("192.168.0.0/28");
+            let (mut now, mut held) = (start(), Vec::new());
+            let mut freed: BTreeMap<IpAddr, Timestamp> = BTreeMap::new();
+            for (step, pause) in steps {
+                now += Duration::from_secs(pause);
+                if step < 5 || held.is_empty() {
+                    let Ok(ip) = addresses.allocate(now) else { continue };
+                    prop_assert!(addresses.network().contains(&ip) && !held.contains(&ip));
+                    if let Some(since) = freed.remove(&ip) {
+                        prop_assert!(now.duration_since(since) >= QUARANTINE.try_into().unwrap());
+                    }
+                    held.push(ip);
+                } else {
+                    let ip = held.remove(step % held.len());
+                    addresses.free(ip, now);
+                    freed.insert(ip, now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The vectors of the contract, and what holds after any sequence of changes.
+
+use proptest::prelude::*;
+
+use super::super::{Drop, Naming, Packet, PeerTable, QUARANTINE, Table, chain, default_pools};
+use super::*;
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_900_000_000).unwrap()
+}
+
+fn offered(pod: &str, external: &str) -> Offered {
+    Offered { pod: net(pod), external: Some(net(external)) }
+}
+
+fn naming(text: &str) -> Naming {
+    text.parse().unwrap()
+}
+
+/// A cluster with these networks.
+fn cluster(pod: &str, external: &str) -> Ipam {
+    let own = OwnNetworks {
+        pod: net(pod),
+        service: net("10.96.0.0/16"),
+        reserved: BTreeSet::new(),
+        pools: default_pools(),
+    };
+    let external = ExternalAddresses::new(net(external));
+    Ipam { own, external, peers: BTreeMap::new(), mappings: BTreeMap::new() }
+}
+
+/// What the vectors say was agreed on: the peer's networks under our names and its own, and ours under its names.
+fn agree(ipam: &mut Ipam, peer: &str, theirs: [(&str, &str); 2], ours: [&str; 2]) {
+    let [pods, external] = theirs.map(|(here, there)| Translation::new(net(here), net(there)).unwrap());
+    let agreement = Agreement { their_pods: pods, their_external: Some(external), ours: None };
+    ipam.peers.insert(peer.into(), agreement);
+    let [pod, external] = ours.map(naming);
+    ipam.agree(peer, Answer { pod, external: Some(external) }).unwrap();
+}
+
+fn table(ipam: &Ipam, transit: &[(&str, Translation)]) -> Table {
+    let of = |(peer, agreement): (&String, &Agreement)| {
+        let through = transit.iter().filter(|(to, _)| to == peer).map(|(_, network)| *network).collect();
+        Some((peer.clone(), PeerTable::new(agreement, &ipam.redirections(peer), through)?))
+    };
+    Table { peers: ipam.peers().iter().filter_map(of).collect() }
+}
+
+fn packet(source: &str, destination: &str) -> Packet {
+    Packet { source: ip(source), destination: ip(destination) }
+}
+
+#[test]
+fn v1_both_networks_are_the_same() {
+    let (mut a, mut b) =
+        (cluster("10.244.0.0/24", "192.168.0.0/24"), cluster("10.244.0.0/24", "192.168.0.0/24"));
+    let external = ("192.168.7.0/24", "192.168.0.0/24");
+    agree(&mut a, "b", [("10.0.0.0/24", "10.244.0.0/24"), external], ["10.0.40.0/24", "192.168.8.0/24"]);
+    agree(&mut b, "a", [("10.0.40.0/24", "10.244.0.0/24"), external], ["10.0.0.0/24", "192.168.8.0/24"]);
+    let (at_a, at_b) = (table(&a, &[]), table(&b, &[]));
+    let tunnel = packet("10.0.40.7", "10.0.0.5");
+    assert_eq!(at_a.outbound(packet("10.244.0.7", "10.0.0.5")), Ok(("b", tunnel)));
+    assert_eq!(at_b.inbound("a", tunnel), Ok(packet("10.0.40.7", "10.244.0.5")));
+    let reply = packet("10.0.0.5", "10.0.40.7");
+    assert_eq!(at_b.outbound(packet("10.244.0.5", "10.0.40.7")), Ok(("a", reply)));
+    assert_eq!(at_a.inbound("b", reply), Ok(packet("10.0.0.5", "10.244.0.7")));
+    assert_eq!(b.map("a", ip("10.244.0.5"), now()), Ok(ip("10.0.0.5")));
+}
+
+#[test]
+fn v2_one_of_them_is_renamed() {
+    let (mut a, mut b) = (cluster("10.1.0.0/24", "192.168.0.0/24"), cluster("10.0.0.0/24", "192.168.1.0/24"));
+    let kept = |network| (network, network);
+    agree(&mut a, "b", [("10.2.0.0/24", "10.0.0.0/24"), kept("192.168.1.0/24")], ["None", "None"]);
+    agree(&mut b, "a", [kept("10.1.0.0/24"), kept("192.168.0.0/24")], ["10.2.0.0/24", "None"]);
+    let (at_a, at_b) = (table(&a, &[]), table(&b, &[]));
+    let tunnel = packet("10.1.0.7", "10.2.0.5");
+    assert_eq!(at_a.outbound(tunnel), Ok(("b", tunnel)));
+    assert_eq!(at_b.inbound("a", tunnel), Ok(packet("10.1.0.7", "10.0.0.5")));
+    let reply = packet("10.2.0.5", "10.1.0.7");
+    assert_eq!(at_b.outbound(packet("10.0.0.5", "10.1.0.7")), Ok(("a", reply)));
+    assert_eq!(at_a.inbound("b", reply), Ok(reply));
+}
+
+#[test]
+fn v3_v4_a_pod_of_a_third_cluster_is_never_taken_for_one_of_ours() {
+    let mut b = cluster("10.0.0.0/24", "192.168.0.0/24");
+    let kept = |network| (network, network);
+    agree(&mut b, "a", [kept("10.7.0.0/24"), kept("192.168.7.0/24")], ["None", "None"]);
+    agree(&mut b, "c", [kept("10.1.0.0/24"), kept("192.168.1.0/24")], ["None", "None"]);
+    b.external = ExternalAddresses::restored(net("192.168.0.0/24"), 45, BTreeSet::new(), BTreeMap::new());
+    assert_eq!(b.map("a", ip("10.1.0.5"), now()), Ok(ip("192.168.0.45")));
+    assert_eq!(b.redirections("a"), [(ip("10.1.0.5"), ip("192.168.0.45"))].into());
+    let at_b = table(&b, &[]);
+    assert_eq!(
+        at_b.inbound("a", packet("10.7.0.7", "192.168.0.45")),
+        Ok(packet("10.7.0.7", "10.1.0.5")),
+        "and the peering with c does the rest"
+    );
+    assert_eq!(at_b.inbound("a", packet("10.7.0.7", "192.168.0.46")), Err(Drop::ForeignDestination));
+    // It lives in c: c itself is told its own name for it.
+    assert_eq!(b.map("c", ip("10.1.0.5"), now()), Ok(ip("10.1.0.5")));
+    assert!(b.redirections("c").is_empty());
+}
+
+#[test]
+fn v5_anybodys_redirection_is_honoured_and_shown_under_the_printed_name() {
+    let mut b = cluster("10.9.0.0/24", "192.168.0.0/24");
+    agree(
+        &mut b,
+        "cluster-1",
+        [("10.7.0.0/24", "10.7.0.0/24"), ("192.168.7.0/24", "192.168.7.0/24")],
+        ["None", "None"],
+    );
+    let written = [(ip("10.0.0.5"), ip("192.168.0.45"))].into();
+    let rules = PeerTable::new(&b.peers["cluster-1"], &written, Vec::new()).unwrap();
+    assert_eq!(rules.redirections()[&ip("192.168.0.45")], ip("10.0.0.5"));
+    assert_eq!(rules.inbound(packet("10.7.0.1", "192.168.0.45")), Ok(packet("10.7.0.1", "10.0.0.5")));
+    assert_eq!(chain("cluster-1"), "LIQO-PRRT-MAP-CLS-cluster-1");
+}
+
+/// Three clusters with the same networks, b in the middle.
+fn star() -> [Ipam; 3] {
+    let [mut a, mut b, mut c] = [(); 3].map(|()| cluster("10.0.0.0/24", "192.168.0.0/24"));
+    let of = |pod, external| [(pod, "10.0.0.0/24"), (external, "192.168.0.0/24")];
+    agree(&mut a, "b", of("10.1.0.0/24", "192.168.1.0/24"), ["10.2.0.0/24", "192.168.2.0/24"]);
+    agree(&mut b, "a", of("10.2.0.0/24", "192.168.2.0/24"), ["10.1.0.0/24", "192.168.1.0/24"]);
+    agree(&mut b, "c", of("10.3.0.0/24", "192.168.3.0/24"), ["10.4.0.0/24", "192.168.4.0/24"]);
+    agree(&mut c, "b", of("10.4.0.0/24", "192.168.4.0/24"), ["10.3.0.0/24", "192.168.3.0/24"]);
+    b.external = ExternalAddresses::restored(net("192.168.0.0/24"), 45, BTreeSet::new(), BTreeMap::new());
+    [a, b, c]
+}
+
+#[test]
+fn v6_through_a_hub_with_everything_overlapping() {
+    let [a, mut b, mut c] = star();
+    assert_eq!(b.map("a", ip("10.3.0.5"), now()), Ok(ip("192.168.1.45")));
+    assert_eq!(b.redirections("a"), [(ip("10.3.0.5"), ip("192.168.1.45"))].into());
+    let transit = Translation::new(net("10.2.0.0/24"), net("10.5.0.0/24")).unwrap();
+    // c keeps the name of the transit network; to c it is one more network of b.
+    let (at_a, at_b) = (table(&a, &[]), table(&b, &[("c", transit)]));
+    let agreement = c.peers.get_mut("b").unwrap();
+    agreement.their_external = Some(Translation::identity(net("10.5.0.0/24")));
+    let at_c = table(&c, &[]);
+
+    let (_, first) = at_a.outbound(packet("10.0.0.7", "192.168.1.45")).unwrap();
+    assert_eq!(first, packet("10.2.0.7", "192.168.1.45"));
+    let hub = at_b.inbound("a", first).unwrap();
+    assert_eq!(hub, packet("10.2.0.7", "10.3.0.5"));
+    let (to, second) = at_b.outbound(hub).unwrap();
+    assert_eq!((to, second), ("c", packet("10.5.0.7", "10.3.0.5")));
+    let there = at_c.inbound("b", second).unwrap();
+    assert_eq!(there, packet("10.5.0.7", "10.0.0.5"));
+
+    let (_, back) = at_c.outbound(packet("10.0.0.5", "10.5.0.7")).unwrap();
+    assert_eq!(back, packet("10.3.0.5", "10.5.0.7"));
+    let hub = at_b.inbound("c", back).unwrap();
+    let (to, last) = at_b.outbound(hub).unwrap();
+    assert_eq!((to, last), ("a", packet("192.168.1.45", "10.2.0.7")));
+    assert_eq!(at_a.inbound("b", last), Ok(packet("192.168.1.45", "10.0.0.7")));
+}
+
+#[test]
+fn v7_an_address_is_shared_and_freed_by_its_last_user() {
+    let [_, mut b, _] = star();
+    agree(
+        &mut b,
+        "d",
+        [("10.6.0.0/24", "10.6.0.0/24"), ("192.168.6.0/24", "192.168.6.0/24")],
+        ["10.1.0.0/24", "None"],
+    );
+    let endpoint = ip("10.3.0.5");
+    assert_eq!(b.map("a", endpoint, now()), Ok(ip("192.168.1.45")));
+    assert_eq!(b.map("d", endpoint, now()), Ok(ip("192.168.0.45")));
+    b.unmap("a", endpoint, now());
+    assert!(b.redirections("a").is_empty());
+    assert_eq!(b.redirections("d").len(), 1);
+    b.unmap("d", endpoint, now());
+    let freed = b.clone();
+    b.unmap("d", endpoint, now());
+    assert_eq!((b.mappings.len(), &b), (0, &freed));
+    assert_ne!(b.map("a", endpoint, now()), Ok(ip("192.168.1.45")), "it rests");
+}
+
+#[test]
+fn v8_v9_pods_keep_their_host_part_and_processes_on_nodes_get_an_address() {
+    let [_, mut b, _] = star();
+    let before = b.clone();
+    assert_eq!(b.map("a", ip("10.0.0.9"), now()), Ok(ip("10.1.0.9")));
+    assert_eq!(b, before, "nothing is stored for a pod");
+    assert_eq!(b.map("a", ip("172.18.0.3"), now()), Ok(ip("192.168.1.45")));
+    assert_eq!(b.map("a", ip("172.18.0.3"), now()), Ok(ip("192.168.1.45")), "asked again");
+}
+
+#[test]
+fn v10_a_chain_maps_again_at_every_link() {
+    let mut clusters: Vec<Ipam> = (0..4).map(|_| cluster("10.0.0.0/24", "192.168.0.0/24")).collect();
+    for n in 0..3 {
+        let of = |pod, external| [(pod, "10.0.0.0/24"), (external, "192.168.0.0/24")];
+        agree(&mut clusters[n], "up", of("10.1.0.0/24", "192.168.1.0/24"), ["10.2.0.0/24", "192.168.2.0/24"]);
+        agree(
+            &mut clusters[n + 1],
+            "down",
+            of("10.2.0.0/24", "192.168.2.0/24"),
+            ["10.1.0.0/24", "192.168.1.0/24"],
+        );
+    }
+    // A pod of the last cluster, as the third one sees it, is published link by link towards the first.
+    let mut seen = clusters[2].home_pod_ip("up", ip("10.0.0.5")).unwrap();
+    assert_eq!(seen, ip("10.1.0.5"));
+    for n in (1..3).rev() {
+        let published = clusters[n].map("down", seen, now()).unwrap();
+        assert!(net("192.168.1.0/24").contains(&published), "{published}");
+        assert_eq!(clusters[n].redirections("down")[&seen], published);
+        seen = published;
+    }
+}
+
+#[test]
+fn networks_keep_their_names_where_these_are_free_and_private() {
+    let mut ipam = cluster("10.244.0.0/16", "192.168.0.0/16");
+    let answer = ipam.acquire("same", offered("10.244.0.0/16", "192.168.0.0/16")).unwrap();
+    assert_eq!(answer, Answer { pod: naming("10.0.0.0/16"), external: Some(naming("10.1.0.0/16")) });
+    let answer = ipam.acquire("free", offered("10.9.0.0/16", "10.8.0.0/24")).unwrap();
+    assert_eq!(answer, Answer { pod: Naming::Kept, external: Some(Naming::Kept) });
+    let hostile = ipam.acquire("hostile", offered("8.8.8.0/24", "10.96.3.0/24")).unwrap();
+    assert_eq!(hostile, Answer { pod: naming("10.2.0.0/24"), external: Some(naming("10.2.1.0/24")) });
+    assert_eq!(
+        ipam.acquire("greedy", offered("0.0.0.0/0", "10.8.0.0/24")),
+        Err(Refusal::NoRoom(net("0.0.0.0/0")))
+    );
+    assert!(!ipam.peers().contains_key("greedy"), "nothing is half done");
+}
+
+#[test]
+fn a_peer_that_changes_its_networks_gets_others_and_one_that_does_not_keeps_them() {
+    let mut ipam = cluster("10.244.0.0/16", "192.168.0.0/16");
+    let first = offered("10.9.0.0/16", "10.8.0.0/24");
+    ipam.acquire("peer", first).unwrap();
+    ipam.agree("peer", Answer { pod: Naming::Kept, external: Some(Naming::Kept) }).unwrap();
+    let before = ipam.clone();
+    ipam.acquire("peer", first).unwrap();
+    assert_eq!(ipam, before);
+    let answer = ipam.acquire("peer", offered("10.244.0.0/16", "10.8.0.0/24")).unwrap();
+    assert_eq!(answer.pod, naming("10.0.0.0/16"));
+    assert!(ipam.peers()["peer"].ours.is_some(), "what it said of our networks still holds");
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused_with_the_reason() {
+    let mut ipam = cluster("10.0.0.0/24", "192.168.0.0/29");
+    assert_eq!(ipam.map("a", ip("10.0.0.1"), now()), Err(MapError::UnknownPeer("a".into())));
+    ipam.acquire("a", offered("10.7.0.0/24", "192.168.7.0/24")).unwrap();
+    assert_eq!(ipam.map("a", ip("10.0.0.1"), now()), Err(MapError::NotReady("a".into())));
+    let unequal = Answer { pod: naming("10.3.0.0/25"), external: Some(Naming::Kept) };
+    assert!(matches!(ipam.agree("a", unequal), Err(Refusal::Unlike(_))));
+    ipam.agree("a", Answer { pod: Naming::Kept, external: None }).unwrap();
+    assert_eq!(ipam.map("a", ip("172.18.0.3"), now()), Err(MapError::PodsOnly("a".into())));
+    ipam.agree("a", Answer { pod: Naming::Kept, external: Some(Naming::Kept) }).unwrap();
+    for nowhere in
+        ["0.0.0.0", "127.0.0.1", "224.0.0.1", "169.254.1.1", "255.255.255.255", "192.168.0.3", "fd00::1"]
+    {
+        assert_eq!(ipam.map("a", ip(nowhere), now()), Err(MapError::NotAnEndpoint(ip(nowhere))));
+    }
+    for host in 1..=5 {
+        ipam.map("a", ip(&format!("172.18.0.{host}")), now()).unwrap();
+    }
+    let full = ipam.map("a", ip("172.18.0.6"), now());
+    assert!(matches!(full, Err(MapError::Exhausted(_))), "{full:?}");
+}
+
+#[test]
+fn what_a_peer_may_not_send_is_dropped_with_the_reason() {
+    let [a, ..] = star();
+    let at_a = table(&a, &[]);
+    assert_eq!(at_a.inbound("b", packet("10.0.0.9", "10.2.0.7")), Err(Drop::SpoofedSource));
+    assert_eq!(at_a.inbound("b", packet("10.1.0.9", "10.0.0.7")), Err(Drop::ForeignDestination));
+    assert_eq!(at_a.inbound("x", packet("10.1.0.9", "10.2.0.7")), Err(Drop::UnknownPeer));
+    assert_eq!(at_a.outbound(packet("172.18.0.3", "10.1.0.9")), Err(Drop::NamelessSource));
+    assert_eq!(at_a.outbound(packet("10.0.0.7", "10.77.0.9")), Err(Drop::NoPeer));
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Acquire(u8, u8, u8),
+    Agree(u8, bool),
+    Map(u8, u8),
+    Unmap(u8, u8),
+    Release(u8),
+    Restart,
+    Wait(u8),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        (0_u8..4, 0_u8..6, 0_u8..3).prop_map(|(peer, pod, external)| Change::Acquire(peer, pod, external)),
+        (0_u8..4, any::<bool>()).prop_map(|(peer, kept)| Change::Agree(peer, kept)),
+        (0_u8..4, 0_u8..12).prop_map(|(peer, host)| Change::Map(peer, host)),
+        (0_u8..4, 0_u8..12).prop_map(|(peer, host)| Change::Unmap(peer, host)),
+        (0_u8..4).prop_map(Change::Release),
+        Just(Change::Restart),
+        (0_u8..10).prop_map(Change::Wait),
+    ]
+}
+
+/// Nothing in use overlaps, no address stands for two endpoints, and nothing is kept for nobody.
+fn is_sound(ipam: &Ipam) -> Result<(), TestCaseError> {
+    let mut networks: Vec<IpNet> = ipam.taken("").collect();
+    while let Some(network) = networks.pop() {
+        let others: Networks = networks.iter().copied().collect();
+        prop_assert_eq!(others.overlapping(&network), None);
+    }
+    let addresses: BTreeSet<IpAddr> = ipam.mappings.values().map(|mapping| mapping.ip).collect();
+    prop_assert_eq!(addresses.len(), ipam.mappings.len());
+    prop_assert!(addresses.iter().all(|ip| ipam.external().contains(ip)));
+    for mapping in ipam.mappings.values() {
+        prop_assert!(!mapping.peers.is_empty());
+        prop_assert!(mapping.peers.iter().all(|peer| ipam.peers.contains_key(peer)));
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_sequence_leaves_it_sound_and_a_restart_changes_nothing(
+        changes in proptest::collection::vec(change(), 1..80)
+    ) {
+        let own = OwnNetworks {
+            pod: net("10.0.0.0/16"),
+            service: net("10.96.0.0/16"),
+            reserved: [net("172.18.0.0/16")].into(),
+            pools: vec![net("10.0.0.0/12"), net("192.168.0.0/16")],
+        };
+        let mut ipam = Ipam::new(own.clone(), 28).unwrap();
+        let mut now = now();
+        for change in changes {
+            match change {
+                Change::Acquire(peer, pod, external) => {
+                    let offer = offered(&format!("10.{pod}.0.0/16"), &format!("192.168.{external}.0/24"));
+                    _ = ipam.acquire(&peer.to_string(), offer);
+                }
+                Change::Agree(peer, kept) => {
+                    let pod = if kept { Naming::Kept } else { naming("10.77.0.0/16") };
+                    _ = ipam.agree(&peer.to_string(), Answer { pod, external: Some(Naming::Kept) });
+                }
+                Change::Map(peer, host) => {
+                    let (peer, endpoint) = (peer.to_string(), ip(&format!("172.18.0.{host}")));
+                    let first = ipam.map(&peer, endpoint, now);
+                    prop_assert_eq!(ipam.map(&peer, endpoint, now), first);
+                }
+                Change::Unmap(peer, host) => {
+                    ipam.unmap(&peer.to_string(), ip(&format!("172.18.0.{host}")), now);
+                }
+                Change::Release(peer) => ipam.release(&peer.to_string(), now),
+                Change::Restart => {
+                    let stored = serde_json::to_string(&ipam.to_storage()).unwrap();
+                    let stored = serde_json::from_str(&stored).unwrap();
+                    let again = Ipam::from_storage(&stored, own.clone()).unwrap().unwrap();
+                    prop_assert_eq!(&again, &ipam);
+                    ipam = again;
+                }
+                Change::Wait(minutes) => now += QUARANTINE / 5 * u32::from(minutes),
+            }
+            is_sound(&ipam)?;
+        }
+        for peer in 0..4 {
+            ipam.release(&peer.to_string(), now);
+        }
+        prop_assert!(ipam.mappings.is_empty() && ipam.peers.is_empty());
+    }
+}
+
+#[test]
+fn a_storage_that_does_not_make_sense_is_named() {
+    let mut ipam = cluster("10.0.0.0/24", "192.168.0.0/24");
+    ipam.acquire("a", offered("10.0.0.0/24", "192.168.7.0/24")).unwrap();
+    let (good, own) = (ipam.to_storage(), ipam.own.clone());
+    let error = |change: &dyn Fn(&mut ferro_api::net::IpamStorageSpec)| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        Ipam::from_storage(&bad, own.clone()).unwrap_err().to_string()
+    };
+    assert!(error(&|bad| bad.pod_cidr = Some("10.1.0.0/24".into())).contains("delete it to begin anew"));
+    assert!(error(&|bad| bad.external_cidr = Some("x".into())).starts_with("externalCIDR"));
+    let broken = error(&|bad| bad.prefixes.values_mut().for_each(|bytes| bytes.0.clear()));
+    assert!(broken.starts_with("prefixes["), "{broken}");
+    assert!(Ipam::from_storage(&ferro_api::net::IpamStorageSpec::default(), own).unwrap().is_none());
+}
