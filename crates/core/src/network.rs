@@ -7,6 +7,7 @@
 
 mod acquisition;
 mod agreement;
+pub mod config;
 mod external;
 mod ipam;
 mod storage;
