@@ -219,9 +219,9 @@ mod tests {
             |spec| drop(spec.backend_config.insert("more".into(), "1".into())),
         ];
         for change in changes {
-            let mut changed = spec.clone();
-            change(&mut changed);
-            let error = read(&changed, &sender, &receiver);
+            let mut other = spec.clone();
+            change(&mut other);
+            let error = read(&other, &sender, &receiver);
             assert_eq!(error, Err(BadConfig::Unproven(Unproven::InvalidSignature)));
         }
         let claimed = read(&spec, &receiver, &sender);

@@ -188,17 +188,13 @@ impl Ipam {
         if external.here().contains(&endpoint) || map_to_network(endpoint, external.here()).is_none() {
             return Err(no_endpoint);
         }
-        let ip = match self.mappings.get_mut(&endpoint) {
-            Some(mapping) => {
-                mapping.peers.insert(peer.to_owned());
-                mapping.ip
-            }
-            None => {
-                let ip = self.external.allocate(now)?;
-                let peers = [peer.to_owned()].into();
-                self.mappings.insert(endpoint, Mapping { ip, peers });
-                ip
-            }
+        let ip = if let Some(mapping) = self.mappings.get_mut(&endpoint) {
+            mapping.peers.insert(peer.to_owned());
+            mapping.ip
+        } else {
+            let ip = self.external.allocate(now)?;
+            self.mappings.insert(endpoint, Mapping { ip, peers: [peer.to_owned()].into() });
+            ip
         };
         external.outward(ip).ok_or(no_endpoint)
     }
