@@ -1,0 +1,3 @@
+//! The protocol of WireGuard as values: datagrams and times in, datagrams and packets out.
+
+pub mod message;
