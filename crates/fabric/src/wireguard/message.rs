@@ -101,13 +101,15 @@ pub struct CookieReply {
     /// For the seal of the cookie.
     pub nonce: [u8; 24],
     /// The cookie, sealed.
-    pub cookie: [u8; 16 + TAG],
+    pub cookie: [u8; 16],
+    /// The tag of the seal.
+    pub tag: [u8; TAG],
 }
 
 impl CookieReply {
     /// A reply to the sender of a handshake message.
-    pub fn new(receiver: u32, nonce: [u8; 24], cookie: [u8; 16 + TAG]) -> Self {
-        Self { kind: COOKIE_REPLY, receiver: receiver.into(), nonce, cookie }
+    pub fn new(receiver: u32, nonce: [u8; 24], cookie: [u8; 16], tag: [u8; TAG]) -> Self {
+        Self { kind: COOKIE_REPLY, receiver: receiver.into(), nonce, cookie, tag }
     }
 
     /// The index of the handshake message.
@@ -188,7 +190,7 @@ mod tests {
         [
             Initiation::new(7, [1; 108]).as_bytes().to_vec(),
             Response::new(7, 8, [2; 48]).as_bytes().to_vec(),
-            CookieReply::new(8, [3; 24], [4; 32]).as_bytes().to_vec(),
+            CookieReply::new(8, [3; 24], [4; 16], [5; 16]).as_bytes().to_vec(),
             [DataHeader::new(8, 9).as_bytes(), &[0; 16]].concat(),
         ]
     }
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(initiation.as_bytes()[..8], [1, 0, 0, 0, 1, 2, 3, 4]);
         let response = Response::new(0x0403_0201, 0x0807_0605, [0; 48]);
         assert_eq!(response.as_bytes()[..12], [2, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        let reply = CookieReply::new(0x0403_0201, [0; 24], [0; 32]);
+        let reply = CookieReply::new(0x0403_0201, [0; 24], [0; 16], [0; 16]);
         assert_eq!(reply.as_bytes()[..8], [3, 0, 0, 0, 1, 2, 3, 4]);
         let data = DataHeader::new(0x0403_0201, 0x0c0b_0a09_0807_0605);
         assert_eq!(data.as_bytes(), [4, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(initiation.as_bytes()[132..], [6; 16]);
         let [_, response, reply, data] = one_of_each();
         assert_eq!(parse(&response), Ok(Message::Response(&Response::new(7, 8, [2; 48]))));
-        assert_eq!(parse(&reply), Ok(Message::CookieReply(&CookieReply::new(8, [3; 24], [4; 32]))));
+        assert_eq!(parse(&reply), Ok(Message::CookieReply(&CookieReply::new(8, [3; 24], [4; 16], [5; 16]))));
         assert_eq!(parse(&data), Ok(Message::Data(DataHeader::new(8, 9))));
     }
 
