@@ -1,0 +1,3 @@
+//! How the networks of clusters are joined: packets, encrypted, between gateways.
+
+pub mod wireguard;

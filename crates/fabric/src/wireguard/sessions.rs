@@ -1,0 +1,66 @@
+//! The up to three sessions with a peer: the one to send by, the one before it, and the one to come.
+//!
+//! Who began a handshake knows at the response that both sides have the keys, and sends by them at once. The other side
+//! knows it only when the first message comes, and sends by its old session until then. Messages that are still on
+//! their way are received by whichever session they were sent by.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::replay::Window;
+use super::session::{Role, Session};
+
+/// A session, and what has come by it.
+pub(super) struct Slot {
+    pub(super) session: Arc<Session>,
+    pub(super) window: Window,
+}
+
+/// The sessions with one peer.
+#[derive(Default)]
+pub(super) struct Sessions {
+    previous: Option<Slot>,
+    current: Option<Slot>,
+    next: Option<Slot>,
+}
+
+impl Sessions {
+    /// A handshake is done.
+    pub(super) fn add(&mut self, session: Arc<Session>, role: Role) {
+        let slot = Slot { session, window: Window::default() };
+        match role {
+            Role::Initiator => {
+                // One to come that was never used is younger than the current one.
+                let current = self.current.replace(slot);
+                self.previous = self.next.take().or(current);
+            }
+            Role::Responder => {
+                self.previous = None;
+                self.next = Some(slot);
+            }
+        }
+    }
+
+    /// The session that the peer addresses by this index.
+    pub(super) fn addressed(&mut self, index: u32) -> Option<&mut Slot> {
+        let all = [&mut self.previous, &mut self.current, &mut self.next].into_iter().flatten();
+        all.into_iter().find(|slot| slot.session.local() == index)
+    }
+
+    /// A genuine message came by this session. Whether it is now the one to send by, and was not before.
+    pub(super) fn confirm(&mut self, index: u32) -> bool {
+        let Some(next) = self.next.take_if(|next| next.session.local() == index) else { return false };
+        self.previous = self.current.replace(next);
+        true
+    }
+
+    /// The one to send by.
+    pub(super) fn current(&self, now: Instant) -> Option<&Arc<Session>> {
+        self.current.as_ref().map(|slot| &slot.session).filter(|session| session.can_send(now))
+    }
+
+    /// The indices by which the peer addresses them.
+    pub(super) fn indices(&self) -> [Option<u32>; 3] {
+        [&self.previous, &self.current, &self.next].map(|slot| slot.as_ref().map(|slot| slot.session.local()))
+    }
+}
