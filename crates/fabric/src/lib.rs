@@ -1,3 +1,4 @@
 //! How the networks of clusters are joined: packets, encrypted, between gateways.
 
+pub mod packet;
 pub mod wireguard;
