@@ -263,11 +263,7 @@ impl Device {
         now: Instant,
     ) -> Result<Incoming, Drop> {
         let (id, peer) = self.addressed(header.receiver())?;
-        let before = peer.indices();
         let Opened { payload, established } = peer.open(header, datagram, source, now)?;
-        if established {
-            self.reindex(id, before);
-        }
         Ok(Incoming::Data { peer: id, payload, established })
     }
 
@@ -338,18 +334,12 @@ impl Device {
     /// Changes a peer. Which indices are its own afterwards is looked up and not remembered.
     fn change<T>(&mut self, id: PeerId, change: impl FnOnce(&mut Peer, &PrivateKey) -> T) -> Option<T> {
         let peer = self.peers.get_mut(&id)?;
-        let before = peer.indices();
-        let result = change(peer, &self.key);
-        self.reindex(id, before);
-        Some(result)
-    }
-
-    fn reindex(&mut self, id: PeerId, before: [Option<u32>; 4]) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        for index in before.into_iter().flatten() {
+        for index in peer.indices().into_iter().flatten() {
             self.by_index.remove(&index);
         }
+        let result = change(peer, &self.key);
         self.by_index.extend(peer.indices().into_iter().flatten().map(|index| (index, id)));
+        Some(result)
     }
 }
 
