@@ -222,8 +222,9 @@ impl Device {
             (Worth::Nothing, Load::Normal | Load::High) => Err(Drop::NotForUs),
             (Worth::Known, Load::Normal) | (Worth::Reachable, Load::Normal | Load::High) => Ok(None),
             (Worth::Known, Load::High) => {
-                let reply = self.gate.reply(sender, mac1, source, now, &mut *self.random)?;
-                Ok(reply.map(|reply| Transmit { to: source, datagram: Datagram::CookieReply(reply) }))
+                let reply = self.gate.reply(sender, mac1, source, now, &mut *self.random);
+                let datagram = Datagram::CookieReply(reply.ok_or(Drop::Unanswered)?);
+                Ok(Some(Transmit { to: source, datagram }))
             }
         }
     }
@@ -272,12 +273,13 @@ impl Device {
         self.peers.get_mut(&id).map(|peer| (id, peer)).ok_or(Drop::UnknownIndex)
     }
 
-    /// Somebody has packets for the peer, and there is no session to send them by.
+    /// Somebody has packets for the peer, and there is no session to send them by. What begins one, if that is not
+    /// under way.
     pub fn want(&mut self, id: PeerId, now: Moment) -> Option<Transmit> {
         if self.peers.get_mut(&id)?.want(now.instant) { self.initiate(id, now) } else { None }
     }
 
-    /// Packets were sent to the peer, one or a whole batch.
+    /// Packets were sent to the peer, one or a whole batch. What begins the next session, if it is time for that.
     pub fn sent(&mut self, id: PeerId, now: Moment) -> Option<Transmit> {
         if self.peers.get_mut(&id)?.note_sent(now.instant) { self.initiate(id, now) } else { None }
     }

@@ -53,6 +53,8 @@ impl Struggle {
                     flying.push((1 - side, transmit.datagram.bytes().to_vec()));
                 }
             }
+            let deadline = two.devices[side].deadline();
+            assert!(deadline.is_none_or(|deadline| deadline > two.now.instant), "all was done");
         }
         flying
     }
