@@ -65,7 +65,7 @@ impl Gatekeeper {
         }
     }
 
-    /// A cookie for the sender of a handshake message, which alone can read it.
+    /// A cookie for the sender of a handshake message, which alone can read it; none for want of random bytes.
     pub(super) fn reply(
         &mut self,
         sender: u32,
@@ -73,12 +73,12 @@ impl Gatekeeper {
         source: SocketAddr,
         now: Instant,
         random: &mut dyn Random,
-    ) -> Result<Option<CookieReply>, NoRandomness> {
-        let nonce: [u8; 24] = draw(random)?;
-        let Some(mut cookie) = cookie(self.secret(now, random)?, source) else { return Ok(None) };
+    ) -> Option<CookieReply> {
+        let nonce: [u8; 24] = draw(random).ok()?;
+        let mut cookie = cookie(self.secret(now, random).ok()?, source)?;
         let cipher = XChaCha20Poly1305::new(&self.cookie_key.into());
-        let tag = cipher.encrypt_in_place_detached(XNonce::from_slice(&nonce), mac1, &mut cookie).ok();
-        Ok(tag.map(|tag| CookieReply::new(sender, nonce, cookie, tag.into())))
+        let tag = cipher.encrypt_in_place_detached(XNonce::from_slice(&nonce), mac1, &mut cookie).ok()?;
+        Some(CookieReply::new(sender, nonce, cookie, tag.into()))
     }
 
     /// The secret of now. A new one makes all cookies void that were given before.
@@ -197,7 +197,7 @@ mod tests {
 
         fn reply(&mut self, message: &Initiation, port: u16, seconds: u64) -> CookieReply {
             let now = self.after(seconds);
-            self.gate.reply(7, &message.macs.mac1, at(port), now, &mut self.random).unwrap().unwrap()
+            self.gate.reply(7, &message.macs.mac1, at(port), now, &mut self.random).unwrap()
         }
     }
 
@@ -268,7 +268,7 @@ mod tests {
         let mut two = Two::new();
         let first = two.message(0);
         let mapped: SocketAddr = "[::ffff:192.0.2.1]:1".parse().unwrap();
-        let reply = two.gate.reply(7, &first.macs.mac1, mapped, two.start, &mut two.random).unwrap().unwrap();
+        let reply = two.gate.reply(7, &first.macs.mac1, mapped, two.start, &mut two.random).unwrap();
         assert!(two.stamp.take(&reply, two.start));
         let second = two.message(0);
         assert_eq!(two.judge(&second, 1, 0), Worth::Reachable);

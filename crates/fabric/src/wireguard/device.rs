@@ -222,8 +222,9 @@ impl Device {
             (Worth::Nothing, Load::Normal | Load::High) => Err(Drop::NotForUs),
             (Worth::Known, Load::Normal) | (Worth::Reachable, Load::Normal | Load::High) => Ok(None),
             (Worth::Known, Load::High) => {
-                let reply = self.gate.reply(sender, mac1, source, now, &mut *self.random)?;
-                Ok(reply.map(|reply| Transmit { to: source, datagram: Datagram::CookieReply(reply) }))
+                let reply = self.gate.reply(sender, mac1, source, now, &mut *self.random);
+                let datagram = Datagram::CookieReply(reply.ok_or(Drop::Unanswered)?);
+                Ok(Some(Transmit { to: source, datagram }))
             }
         }
     }
@@ -263,11 +264,7 @@ impl Device {
         now: Instant,
     ) -> Result<Incoming, Drop> {
         let (id, peer) = self.addressed(header.receiver())?;
-        let before = peer.indices();
         let Opened { payload, established } = peer.open(header, datagram, source, now)?;
-        if established {
-            self.reindex(id, before);
-        }
         Ok(Incoming::Data { peer: id, payload, established })
     }
 
@@ -276,12 +273,13 @@ impl Device {
         self.peers.get_mut(&id).map(|peer| (id, peer)).ok_or(Drop::UnknownIndex)
     }
 
-    /// Somebody has packets for the peer, and there is no session to send them by.
+    /// Somebody has packets for the peer, and there is no session to send them by. What begins one, if that is not
+    /// under way.
     pub fn want(&mut self, id: PeerId, now: Moment) -> Option<Transmit> {
         if self.peers.get_mut(&id)?.want(now.instant) { self.initiate(id, now) } else { None }
     }
 
-    /// Packets were sent to the peer, one or a whole batch.
+    /// Packets were sent to the peer, one or a whole batch. What begins the next session, if it is time for that.
     pub fn sent(&mut self, id: PeerId, now: Moment) -> Option<Transmit> {
         if self.peers.get_mut(&id)?.note_sent(now.instant) { self.initiate(id, now) } else { None }
     }
@@ -338,18 +336,12 @@ impl Device {
     /// Changes a peer. Which indices are its own afterwards is looked up and not remembered.
     fn change<T>(&mut self, id: PeerId, change: impl FnOnce(&mut Peer, &PrivateKey) -> T) -> Option<T> {
         let peer = self.peers.get_mut(&id)?;
-        let before = peer.indices();
-        let result = change(peer, &self.key);
-        self.reindex(id, before);
-        Some(result)
-    }
-
-    fn reindex(&mut self, id: PeerId, before: [Option<u32>; 4]) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        for index in before.into_iter().flatten() {
+        for index in peer.indices().into_iter().flatten() {
             self.by_index.remove(&index);
         }
+        let result = change(peer, &self.key);
         self.by_index.extend(peer.indices().into_iter().flatten().map(|index| (index, id)));
+        Some(result)
     }
 }
 

@@ -36,14 +36,14 @@ pub enum Drop {
     /// The data message is not genuine.
     #[error("a message that is not genuine")]
     ForgedData,
-    /// The system has no random bytes.
-    #[error("no random bytes for an answer")]
-    NoRandomness,
+    /// An answer could not be made, for want of random bytes.
+    #[error("a message that could not be answered, for want of random bytes")]
+    Unanswered,
 }
 
 impl From<NoRandomness> for Drop {
     fn from(_: NoRandomness) -> Self {
-        Self::NoRandomness
+        Self::Unanswered
     }
 }
 

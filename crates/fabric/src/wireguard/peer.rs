@@ -220,7 +220,8 @@ impl Peer {
         if self.stamp.take(reply, now) { Ok(()) } else { Err(Drop::ForgedCookie) }
     }
 
-    /// Opens a data message. The window is asked before, and told only after, the message proved genuine.
+    /// Opens a data message. The window is asked before, and told only after, the message proved genuine. The indices
+    /// stay what they are.
     pub(super) fn open(
         &mut self,
         header: DataHeader,

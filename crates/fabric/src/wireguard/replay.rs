@@ -135,6 +135,15 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_that_swapped_places_are_taken_all_the_way() {
+        let mut window = Window::default();
+        for counter in (0..30_000).step_by(2) {
+            assert_eq!(window.record(counter + 1), Ok(()), "{counter}");
+            assert_eq!(window.record(counter), Ok(()), "{counter}");
+        }
+    }
+
+    #[test]
     fn the_last_counters_do_not_wrap() {
         let mut window = Window::default();
         assert_eq!(window.record(u64::MAX - 1), Ok(()));

@@ -173,7 +173,7 @@ pub(super) mod tests {
     use crate::wireguard::{PresharedKey, PrivateKey, Timestamp};
 
     /// The two ends of a session.
-    pub fn ends(born: Instant) -> (Session, Session) {
+    fn ends(born: Instant) -> (Session, Session) {
         let (a, b) = (PrivateKey::new([1; 32]), PrivateKey::new([2; 32]));
         let (none, timestamp) = (PresharedKey::default(), Timestamp::from_bytes([0; 12]));
         let (mut initiator, initiation) =
@@ -183,6 +183,11 @@ pub(super) mod tests {
         initiator.read(&response).unwrap();
         let first = Session::new(10, 20, Role::Initiator, born, initiator.keys().unwrap());
         (first, Session::new(20, 10, Role::Responder, born, keys))
+    }
+
+    /// One end of a session with this index, born now.
+    pub fn with_index(local: u32) -> Session {
+        Session { local, ..ends(Instant::now()).0 }
     }
 
     fn buffer(payload: &[u8]) -> Vec<u8> {

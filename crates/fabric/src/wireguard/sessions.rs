@@ -1,4 +1,4 @@
-//! The up to three sessions with a peer: the one to send by, the one before it, and the one to come.
+//! The sessions with a peer: the one to send by, and the one before it or the one to come.
 //!
 //! Who began a handshake knows at the response that both sides have the keys, and sends by them at once. The other side
 //! knows it only when the first message comes, and sends by its old session until then. Messages that are still on
@@ -16,7 +16,7 @@ pub(super) struct Slot {
     pub(super) window: Window,
 }
 
-/// The sessions with one peer.
+/// The sessions with one peer. While there is one to come, there is none before: three would be one too many.
 #[derive(Default)]
 pub(super) struct Sessions {
     previous: Option<Slot>,
@@ -62,5 +62,50 @@ impl Sessions {
     /// The indices by which the peer addresses them.
     pub(super) fn indices(&self) -> [Option<u32>; 3] {
         [&self.previous, &self.current, &self.next].map(|slot| slot.as_ref().map(|slot| slot.session.local()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use super::{Role, Sessions};
+    use crate::wireguard::session::tests::with_index;
+
+    fn after(steps: &[(u32, Role)]) -> Sessions {
+        let mut sessions = Sessions::default();
+        for (index, role) in steps {
+            sessions.add(Arc::new(with_index(*index)), *role);
+        }
+        sessions
+    }
+
+    #[test]
+    fn who_began_sends_by_the_new_session_at_once() {
+        let sessions = after(&[(1, Role::Initiator), (2, Role::Initiator), (3, Role::Initiator)]);
+        assert_eq!(sessions.indices(), [Some(2), Some(3), None]);
+        assert_eq!(sessions.current(Instant::now()).map(|session| session.local()), Some(3));
+    }
+
+    #[test]
+    fn who_answered_waits_for_the_first_message() {
+        let mut sessions = after(&[(1, Role::Initiator), (2, Role::Initiator), (3, Role::Responder)]);
+        assert_eq!(sessions.indices(), [None, Some(2), Some(3)]);
+        assert!(!sessions.confirm(2) && sessions.confirm(3) && !sessions.confirm(3));
+        assert_eq!(sessions.indices(), [Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn a_second_answer_takes_the_place_of_the_first() {
+        let sessions = after(&[(1, Role::Initiator), (2, Role::Responder), (3, Role::Responder)]);
+        assert_eq!(sessions.indices(), [None, Some(1), Some(3)]);
+    }
+
+    #[test]
+    fn when_both_began_at_once_each_receives_by_the_others_session() {
+        let mut sessions = after(&[(1, Role::Initiator), (2, Role::Responder), (3, Role::Initiator)]);
+        assert_eq!(sessions.indices(), [Some(2), Some(3), None]);
+        assert!(sessions.addressed(2).is_some() && sessions.addressed(1).is_none());
     }
 }

@@ -266,6 +266,15 @@ mod tests {
     }
 
     #[test]
+    fn a_wish_of_long_ago_does_not_make_an_attempt_shorter() {
+        let mut peer = Clocked::new(None);
+        peer.timers.insist(peer.at(0));
+        peer.note(200, INITIATION);
+        assert_eq!(peer.run(200..=285).len(), 17);
+        assert_eq!(peer.run(286..=290), [(290, Due::GiveUp)]);
+    }
+
+    #[test]
     fn a_confirmed_session_ends_the_attempt() {
         let mut peer = Clocked::new(None);
         peer.note(0, INITIATION);

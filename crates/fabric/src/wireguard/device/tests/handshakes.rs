@@ -78,6 +78,7 @@ fn a_peer_that_does_not_answer_is_given_up_and_tried_again_when_wanted() {
     assert_eq!(work.last(), Some(&given_up));
     let attempts = work.iter().filter(|work| matches!(work, Work::Send(_))).count();
     assert!((16..=17).contains(&attempts), "{attempts}");
+    assert!(two.devices[A].by_index.is_empty(), "a response would come too late");
     two.handshake(A);
     two.both_ways();
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{A, B, Two, address, bytes, config, device, reply};
 use crate::wireguard::device::{Incoming, Load, Unfit, Work};
 use crate::wireguard::session::REJECT_AFTER_MESSAGES;
-use crate::wireguard::{Datagram, Drop, PeerConfig, PublicKey, Transmit};
+use crate::wireguard::{Datagram, Drop, NoRandomness, PeerConfig, PublicKey, Random, Transmit};
 
 #[test]
 fn copies_are_refused_in_any_order() {
@@ -102,6 +102,26 @@ fn under_load_on_both_sides_each_shows_a_cookie() {
 }
 
 #[test]
+fn under_load_without_random_bytes_nobody_is_answered() {
+    let mut two = Two::new();
+    two.load = Load::High;
+    let initiation = two.want(A).unwrap();
+    two.devices[B].random = Box::new(Exhausted);
+    assert_eq!(two.deliver(B, &initiation), Err(Drop::Unanswered));
+    two.load = Load::Normal;
+    assert_eq!(two.deliver(B, &initiation), Err(Drop::Unanswered));
+    assert_eq!(two.want(B), None);
+}
+
+struct Exhausted;
+
+impl Random for Exhausted {
+    fn fill(&mut self, _: &mut [u8]) -> Result<(), NoRandomness> {
+        Err(NoRandomness)
+    }
+}
+
+#[test]
 fn a_message_with_a_number_beyond_the_limit_is_refused_unopened() {
     let mut two = Two::joined();
     let mut datagram = two.seal(A, b"packet").unwrap();
@@ -126,6 +146,7 @@ fn a_removed_peer_is_a_stranger() {
     let mut two = Two::joined();
     let datagram = two.seal(A, b"packet").unwrap();
     two.devices[B].remove(two.peers[B]);
+    assert!(two.devices[B].by_index.is_empty());
     assert_eq!(two.deliver(B, &datagram), Err(Drop::UnknownIndex));
     two.seconds(180);
     let initiation = two.want(A).unwrap();

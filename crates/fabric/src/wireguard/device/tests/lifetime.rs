@@ -37,6 +37,18 @@ fn who_only_receives_sees_to_new_keys_in_time() {
 }
 
 #[test]
+fn what_comes_so_late_that_an_answer_would_come_too_late_makes_new_keys_at_once() {
+    let mut two = Two::joined();
+    two.seconds(164);
+    two.send(B, b"in time for a keepalive");
+    assert_eq!(two.poll(A), []);
+    two.seconds(1);
+    two.send(B, b"not any more");
+    let work = two.poll(A);
+    assert!(matches!(&work[..], [Work::Send(Transmit { datagram: Datagram::Initiation(_), .. })]));
+}
+
+#[test]
 fn messages_on_their_way_outlive_a_rekey() {
     let mut two = Two::joined();
     let (early, late) = (two.seal(A, b"early").unwrap(), two.seal(A, b"late").unwrap());
