@@ -10,7 +10,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 build: setup
 	cargo build --quiet --workspace --all-features
 
-## demo: two real clusters, the kinds installed, a tour
+## demo: two real clusters that peer, share and part
 demo: root build
 	$(RIG) build
 	target/debug/demo
