@@ -13,7 +13,7 @@ use rig::lan::Loss;
 use rig::node::{self, Start};
 use rig::plan::{ClusterSpec, Cni};
 use rig::protocol::{ClusterStatus, Request};
-use rig::tools::{Tools, build_static, static_binary};
+use rig::tools::{RELEASE, Tools, build_static, static_binary};
 use rig::{supervisor, topology};
 
 /// Real Kubernetes clusters on one machine.
@@ -278,10 +278,10 @@ fn shell(rig: &Rig, place: &str, command: Vec<String>) -> Result<()> {
 }
 
 fn image(package: &str, tag: &str, output: &Path) -> Result<()> {
-    build_static(package, "release", &|step| println!("{step}"))?;
+    build_static(package, RELEASE, &|step| println!("{step}"))?;
     let image = Image {
         user: "65532:65532".into(),
-        ..Image::program(tag, &static_binary(package, "release"), package)
+        ..Image::program(tag, &static_binary(package, RELEASE), package)
     };
     image.write(output)?;
     println!("{tag} is in {}", output.display());

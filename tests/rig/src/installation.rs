@@ -8,17 +8,17 @@ use tokio::process::Command;
 
 use crate::images::Image;
 use crate::protocol::Request;
-use crate::tools::{TESTING, build_static, static_binary};
+use crate::tools::{build_static, static_binary};
 use crate::topology::{Cluster, Topology, built};
 
 /// The name of the image, which the chart expects.
 const IMAGE: &str = concat!("ferro:", env!("CARGO_PKG_VERSION"));
 
-/// Builds the image and loads it onto all nodes.
-pub async fn load(topology: &Topology, say: &dyn Fn(&str)) -> Result<()> {
-    build_static("ferro", TESTING, say)?;
+/// Builds the image by this profile and loads it onto all nodes.
+pub async fn load(topology: &Topology, profile: &str, say: &dyn Fn(&str)) -> Result<()> {
+    build_static("ferro", profile, say)?;
     let archive = std::env::temp_dir().join(format!("ferro-{}.tar", std::process::id()));
-    let program = Image::program(IMAGE, &static_binary("ferro", TESTING), "ferro");
+    let program = Image::program(IMAGE, &static_binary("ferro", profile), "ferro");
     Image { user: "65532:65532".into(), ..program }.write(&archive)?;
     let loaded = topology.ask(Request::Load { archive: archive.clone(), clusters: Vec::new() }).await;
     std::fs::remove_file(&archive)?;

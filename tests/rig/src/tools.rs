@@ -288,6 +288,8 @@ pub fn static_binary(package: &str, profile: &str) -> PathBuf {
     static_target().join(TRIPLE).join(profile).join(package)
 }
 
+/// The profile of what users get.
+pub const RELEASE: &str = "release";
 /// The profile of programs that only tests run.
 pub const TESTING: &str = "testing";
 

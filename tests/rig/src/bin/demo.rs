@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rig::installation::{ferro, load};
 use rig::lan::Loss;
 use rig::plan::ClusterSpec;
+use rig::tools::TESTING;
 use rig::topology::{Cluster, Topology};
 
 /// Tells the story, each line with its time.
@@ -52,7 +53,7 @@ async fn tour(story: &Story) -> Result<()> {
         Topology::up("demo", specs.into()).await?
     };
     story.tell("building the image of ferro from these sources, and loading it onto the nodes");
-    load(&topology, &|step| story.tell(step)).await?;
+    load(&topology, TESTING, &|step| story.tell(step)).await?;
     let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
     for cluster in [rome, turin] {
         install(story, cluster).await?;

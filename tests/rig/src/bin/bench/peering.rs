@@ -10,6 +10,7 @@ use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
 use rig::installation::{ferro, load};
 use rig::plan::ClusterSpec;
+use rig::tools::RELEASE;
 use rig::topology::{Cluster, Topology};
 use rig::wait::eventually;
 use serde_json::json;
@@ -40,7 +41,7 @@ pub async fn run() -> Result<()> {
     let bare = ClusterSpec { bare: true, ..ClusterSpec::named("simulated") };
     let specs = vec![ClusterSpec::named("rome"), ClusterSpec::named("turin"), bare];
     let topology = Topology::up("bench-peering", specs).await?;
-    load(&topology, &|step| eprintln!("{step}")).await?;
+    load(&topology, RELEASE, &|step| eprintln!("{step}")).await?;
     let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
     for cluster in [rome, turin] {
         install(cluster, &SILENT).await?;

@@ -1,5 +1,7 @@
 //! Three clusters with nodes that meet in all three ways: on the LAN without a command, through DNS, and by hand.
 
+mod flood;
+
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use rig::installation::{ferro, ferro_with_input, load};
 use rig::objects::{at_rest, await_same};
 use rig::plan::ClusterSpec;
-use rig::tools::Tools;
+use rig::tools::{TESTING, Tools};
 use rig::topology::{Cluster, Topology};
 use rig::wait::{block_on, eventually};
 use tokio::process::{Child, Command};
@@ -102,6 +104,26 @@ async fn row(cluster: &Cluster, other: &str) -> Result<Vec<String>> {
     Ok(line.split_whitespace().map(str::to_owned).collect())
 }
 
+/// A flood on the LAN has made nobody known, ended no process for want of memory, and left the others alone.
+async fn withstands(cluster: &Cluster, other: &str) -> Result<()> {
+    let heard = || async {
+        let maps = ["-n", "liqo", "get", "configmaps", "-o", "jsonpath={.items[*].data}"];
+        cluster.kubectl(&maps).await
+    };
+    eventually("some of the flood was heard", || async {
+        ensure!(heard().await?.contains("bogus-"), "nothing yet");
+        Ok(())
+    })
+    .await?;
+    let known = ferro(cluster, &["peers"]).await?;
+    ensure!(!known.contains("bogus-"), "it believes what nobody proved:\n{known}");
+    reaches(cluster, other, PeeringState::Established).await?;
+    let restarts = "jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+    let restarts = cluster.kubectl(&["-n", "liqo", "get", "pods", "-o", restarts]).await?;
+    ensure!(restarts.split_whitespace().all(|count| count == "0"), "processes ended: {restarts}");
+    Ok(())
+}
+
 /// Kills the controller of a cluster as hard as Kubernetes can.
 async fn kill_controller(cluster: &Cluster) -> Result<()> {
     let chosen = ["-l", "app.kubernetes.io/name=ferro-controller", "--force", "--grace-period=0"];
@@ -113,7 +135,7 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
     block_on(async {
         let specs = ["rome", "naples", "milan"].map(ClusterSpec::named);
         let topology = Topology::up("meeting", specs.into()).await?;
-        load(&topology, &|step| println!("{step}")).await?;
+        load(&topology, TESTING, &|step| println!("{step}")).await?;
         let [rome, naples, milan] =
             [topology.cluster("rome")?, topology.cluster("naples")?, topology.cluster("milan")?];
         let before = at_rest(milan).await?;
@@ -126,6 +148,10 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
             reaches(cluster, other, PeeringState::Established).await?;
             ensure!(row(cluster, other).await?[1..4] == ["LAN", "Untrusted", "ACCEPTED"]);
         }
+
+        // Ten thousand that do not exist: nobody is made known, and nothing breaks.
+        flood::announce(rome.plan.lan.host(), 10_000)?;
+        withstands(rome, "naples").await?;
 
         // Through DNS: the records that milan prints, in a real server.
         let records = ferro(milan, &["discovery", "records", "--domain", DOMAIN]).await?;
