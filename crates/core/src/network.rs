@@ -15,7 +15,7 @@ mod table;
 mod translation;
 
 pub use acquisition::{Networks, default_pools, replacement};
-pub use agreement::{Agreement, Answer, Naming, Offered};
+pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
 pub use storage::BadStorage;

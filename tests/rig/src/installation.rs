@@ -14,6 +14,23 @@ use crate::topology::{Cluster, Topology, built};
 /// The name of the image, which the chart expects.
 const IMAGE: &str = concat!("ferro:", env!("CARGO_PKG_VERSION"));
 
+/// Settings of a cluster that neither announces itself nor looks for others.
+pub const SILENT: [&str; 4] =
+    ["--set", "discovery.config.announce=false", "--set", "discovery.config.search=false"];
+/// Settings of a cluster that joins whatever it finds on its LAN.
+pub const ON_LAN: [&str; 10] = [
+    "--set",
+    "discovery.config.announce=true",
+    "--set",
+    "discovery.config.search=true",
+    "--set",
+    "advertisement.config.autoJoin.discoveryTypes={LAN}",
+    "--set",
+    "advertisement.config.autoJoin.trustModes={Untrusted}",
+    "--set",
+    "auth.config.allowEmptyToken=true",
+];
+
 /// Builds the image by this profile and loads it onto all nodes.
 pub async fn load(topology: &Topology, profile: &str, say: &dyn Fn(&str)) -> Result<()> {
     build_static("ferro", profile, say)?;
@@ -23,6 +40,12 @@ pub async fn load(topology: &Topology, profile: &str, say: &dyn Fn(&str)) -> Res
     let loaded = topology.ask(Request::Load { archive: archive.clone(), clusters: Vec::new() }).await;
     std::fs::remove_file(&archive)?;
     loaded.map(drop)
+}
+
+/// Installs ferro as a user would, under the name that the rig has for the cluster.
+pub async fn install(cluster: &Cluster, settings: &[&str]) -> Result<()> {
+    let arguments = ["install", "--cluster-name", &cluster.plan.name, "--wait", "--timeout", "180s"];
+    ferro(cluster, &[&arguments[..], settings].concat()).await.map(drop)
 }
 
 /// Runs ferro as a user of this cluster would, and gives what it printed.

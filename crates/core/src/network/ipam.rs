@@ -12,10 +12,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 
-use super::agreement::Ours;
 use super::{
-    Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Translation, Unlike, map_to_network,
-    replacement,
+    Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Ours, Translation, Unlike,
+    map_to_network, replacement,
 };
 
 /// The networks of this cluster, and those that it must not hand out.

@@ -12,8 +12,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::agreement::Ours;
-use super::{Agreement, ExternalAddresses, Ipam, Mapping, Naming, OwnNetworks, Translation};
+use super::{Agreement, ExternalAddresses, Ipam, Mapping, Naming, Ours, OwnNetworks, Translation};
 
 /// A storage that does not make sense.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +118,7 @@ fn bytes(record: &Record) -> ByteString {
 fn subnets(agreement: &Agreement) -> Subnets {
     let there = |translation: Translation| {
         let name = Naming::Replaced(translation.there());
-        if translation.is_identity() { Naming::Kept.to_string() } else { name.to_string() }
+        if translation.is_identity() { Naming::Kept } else { name }.to_string()
     };
     Subnets {
         local_nat_pod_cidr: agreement.ours.map(|ours| there(ours.pods)),

@@ -8,8 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::agreement::Ours;
-use super::{Agreement, Translation};
+use super::{Agreement, Ours, Translation};
 
 /// The two addresses of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

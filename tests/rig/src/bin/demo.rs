@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use rig::installation::{ferro, load};
+use rig::installation::{ferro, install, load};
 use rig::lan::Loss;
 use rig::plan::ClusterSpec;
 use rig::tools::TESTING;
@@ -56,7 +56,7 @@ async fn tour(story: &Story) -> Result<()> {
     load(&topology, TESTING, &|step| story.tell(step)).await?;
     let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
     for cluster in [rome, turin] {
-        install(story, cluster).await?;
+        show_install(story, cluster).await?;
     }
     show_peering(story, rome, turin).await?;
     show_refusal(story, rome).await?;
@@ -67,10 +67,9 @@ async fn tour(story: &Story) -> Result<()> {
     farewell(story, &topology, keep)
 }
 
-async fn install(story: &Story, cluster: &Cluster) -> Result<()> {
-    let name = &cluster.plan.name;
-    ferro(cluster, &["install", "--cluster-name", name, "--wait", "--timeout", "180s"]).await?;
-    story.tell(&format!("$ ferro install --cluster-name {name} --wait"));
+async fn show_install(story: &Story, cluster: &Cluster) -> Result<()> {
+    install(cluster, &[]).await?;
+    story.tell(&format!("$ ferro install --cluster-name {} --wait", cluster.plan.name));
     Ok(())
 }
 

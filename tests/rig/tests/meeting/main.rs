@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::{ForeignCluster, PeeringState};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use rig::installation::{ferro, ferro_with_input, load};
+use rig::installation::{ON_LAN, SILENT, ferro, ferro_with_input, install, load};
 use rig::objects::{at_rest, await_same};
 use rig::plan::ClusterSpec;
 use rig::tools::{TESTING, Tools};
@@ -20,24 +20,6 @@ use tokio::process::{Child, Command};
 
 const DOMAIN: &str = "clusters.example.org";
 const DNS_PORT: u16 = 15353;
-
-/// How each cluster is set up: rome and naples join what they find on the LAN; milan is silent there.
-const ON_LAN: [&str; 6] = [
-    "--set",
-    "advertisement.config.autoJoin.discoveryTypes={LAN}",
-    "--set",
-    "advertisement.config.autoJoin.trustModes={Untrusted}",
-    "--set",
-    "auth.config.allowEmptyToken=true",
-];
-const SILENT: [&str; 4] =
-    ["--set", "discovery.config.announce=false", "--set", "discovery.config.search=false"];
-
-async fn install(cluster: &Cluster, settings: &[&str]) -> Result<()> {
-    let mut arguments = vec!["install", "--cluster-name", &cluster.plan.name, "--wait", "--timeout", "180s"];
-    arguments.extend(settings);
-    ferro(cluster, &arguments).await.map(drop)
-}
 
 /// What a cluster knows of another.
 async fn peer(cluster: &Cluster, other: &str) -> Result<ForeignCluster> {

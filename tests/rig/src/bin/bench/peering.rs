@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
-use rig::installation::{ferro, load};
+use rig::installation::{ON_LAN, SILENT, ferro, install, load};
 use rig::plan::ClusterSpec;
 use rig::tools::RELEASE;
 use rig::topology::{Cluster, Topology};
@@ -20,21 +20,6 @@ use crate::processes::{self, Usage};
 const CYCLES: usize = 20;
 const SIMULATED: usize = 50;
 const REST: Duration = Duration::from_mins(1);
-/// Neither announced nor found: what is measured is the peering.
-const SILENT: [&str; 4] =
-    ["--set", "discovery.config.announce=false", "--set", "discovery.config.search=false"];
-const ON_LAN: [&str; 10] = [
-    "--set",
-    "discovery.config.announce=true",
-    "--set",
-    "discovery.config.search=true",
-    "--set",
-    "advertisement.config.autoJoin.discoveryTypes={LAN}",
-    "--set",
-    "advertisement.config.autoJoin.trustModes={Untrusted}",
-    "--set",
-    "auth.config.allowEmptyToken=true",
-];
 
 /// Prints all figures of peering.
 pub async fn run() -> Result<()> {
@@ -57,11 +42,6 @@ pub async fn run() -> Result<()> {
         ferro(cluster, &["remove", other, "--wait", "--yes"]).await?;
     }
     on_lan(rome, turin).await
-}
-
-async fn install(cluster: &Cluster, settings: &[&str]) -> Result<()> {
-    let name = ["install", "--cluster-name", &cluster.plan.name, "--wait", "--timeout", "180s"];
-    ferro(cluster, &[&name[..], settings].concat()).await.map(drop)
 }
 
 async fn write(client: &Client) -> Result<f64> {
