@@ -13,6 +13,7 @@ mod ipam;
 mod storage;
 mod table;
 mod translation;
+mod tunnel;
 
 pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
@@ -21,3 +22,4 @@ pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
 pub use storage::BadStorage;
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
+pub use tunnel::{ProbePair, Problem, Trouble, Tunnel, tables, tunnels};

@@ -2,6 +2,7 @@
 //!
 //! The signature covers for whom it is, so that it can be passed on by others but not to others.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use base64::Engine as _;
@@ -97,30 +98,36 @@ pub fn read(
             .iter()
             .map(|text| network("transitCIDRs", text))
             .collect::<Result<_, _>>()?,
-        endpoint: endpoint(spec)?,
-        public_key: bytes("backend_config.publicKey", option(spec, PUBLIC_KEY))?,
+        endpoint: endpoint(spec.endpoint().unwrap_or_default(), &spec.backend_config)?,
+        public_key: public_key(&spec.backend_config)?,
     })
 }
 
-fn endpoint(spec: &NetworkConfigSpec) -> Result<SocketAddr, BadConfig> {
+/// Where a tunnel ends.
+pub(super) fn endpoint(text: &str, options: &BTreeMap<String, String>) -> Result<SocketAddr, BadConfig> {
     const EXPECTED: &str = "the address of a host";
-    let text = spec.endpoint().unwrap_or_default();
     let ip: IpAddr = parse("endpointIP", text, EXPECTED)?;
     if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
         return Err(unreadable("endpointIP", text, EXPECTED));
     }
-    let text = option(spec, PORT);
+    let text = option(options, PORT);
     match parse("backend_config.port", text, "a port")? {
         0 => Err(unreadable("backend_config.port", text, "a port")),
         port => Ok(SocketAddr::new(ip, port)),
     }
 }
 
-fn option<'a>(spec: &'a NetworkConfigSpec, key: &str) -> &'a str {
-    spec.backend_config.get(key).map(String::as_str).unwrap_or_default()
+/// The public key of a tunnel.
+pub(super) fn public_key(options: &BTreeMap<String, String>) -> Result<[u8; 32], BadConfig> {
+    bytes("backend_config.publicKey", option(options, PUBLIC_KEY))
 }
 
-fn parse<T: std::str::FromStr>(
+fn option<'a>(options: &'a BTreeMap<String, String>, key: &str) -> &'a str {
+    options.get(key).map(String::as_str).unwrap_or_default()
+}
+
+/// What a field says, or which one cannot be read.
+pub(super) fn parse<T: std::str::FromStr>(
     field: &'static str,
     text: &str,
     expected: &'static str,

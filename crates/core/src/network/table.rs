@@ -76,6 +76,16 @@ impl PeerTable {
         &self.redirections
     }
 
+    /// Our networks, as they are named here and by the peer.
+    pub fn ours(&self) -> &Ours {
+        &self.ours
+    }
+
+    /// Networks of other peers that go through this cluster: as they are named here, and as the peer is told.
+    pub fn transit(&self) -> &[Translation] {
+        &self.transit
+    }
+
     fn is_peers(&self, ip: &IpAddr) -> bool {
         self.views.iter().any(|view| view.contains(ip))
     }

@@ -1,0 +1,256 @@
+//! From resources to what a gateway runs: each peer's tunnel and table, rebuilt from `TunnelEndpoint` and `NatMapping`.
+//!
+//! The gateway and the commands read the same value here, so that what is shown is what is done. A field that cannot be
+//! read leaves out no more than what depends on it, and is told.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ferro_api::net::{NatMapping, TunnelEndpoint, TunnelEndpointStatus};
+use ipnet::IpNet;
+use kube::ResourceExt as _;
+
+use super::config::{BACKEND, BadConfig, endpoint, parse, public_key};
+use super::{Agreement, Naming, Networks, Ours, PeerTable, Table, Translation, Unlike, map_to_network};
+
+/// What a gateway needs to know of one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Under which names each sees the networks of the other.
+    pub agreement: Agreement,
+    /// What is done to the addresses.
+    pub table: PeerTable,
+    /// Where the peer's end is.
+    pub endpoint: SocketAddr,
+    /// The public key of the peer's end.
+    pub public_key: [u8; 32],
+    /// Between which addresses the tunnel is probed; none where one of the two has no external network.
+    pub probe: Option<ProbePair>,
+}
+
+/// The addresses of the two gateways, as a probe that leaves here carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbePair {
+    /// Of ours, as the peer names it.
+    pub ours: IpAddr,
+    /// Of the peer's, as it is named here.
+    pub theirs: IpAddr,
+}
+
+impl ProbePair {
+    fn of(agreement: &Agreement) -> Option<Self> {
+        let ours = agreement.ours?.external?.there();
+        Some(Self { ours: gateway_of(ours)?, theirs: gateway_of(agreement.their_external?.here())? })
+    }
+}
+
+/// The first address behind that of the network: it is kept back for the gateway.
+fn gateway_of(external: IpNet) -> Option<IpAddr> {
+    // The smallest network has the two kept back, and the one for broadcasts.
+    if external.max_prefix_len() - external.prefix_len() < 2 {
+        return None;
+    }
+    let first = match external {
+        IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(1)),
+        IpNet::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(1)),
+    };
+    map_to_network(first, external)
+}
+
+/// Something in the resources that is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {trouble}")]
+pub struct Problem {
+    /// The identifier of the peer.
+    pub peer: String,
+    /// The object that it stands in, as a person would name it.
+    pub object: String,
+    /// What is wrong.
+    pub trouble: Trouble,
+}
+
+/// Why something is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// The network manager has not filled in the status.
+    #[error("it is not processed yet: {0} is missing")]
+    Unprocessed(&'static str),
+    /// A field cannot be used.
+    #[error(transparent)]
+    Field(#[from] BadConfig),
+    /// Two networks cannot stand for each other.
+    #[error(transparent)]
+    Unlike(#[from] Unlike),
+    /// There is another tunnel to the same peer.
+    #[error("there is already a tunnel to the same cluster: {0}")]
+    Second(String),
+    /// A network of the peer would hide another one.
+    #[error("{0} stands for the peer here, and overlaps with {1}, which is in use")]
+    Overlap(IpNet, IpNet),
+    /// A pod is reached under the name of its network, and nothing else.
+    #[error("{0} is a pod of this cluster, which needs no redirection")]
+    Pod(IpAddr),
+    /// Two redirections contradict each other.
+    #[error("{0} is redirected already: {1} stands for it")]
+    Twice(IpAddr, IpAddr),
+    /// An address cannot stand for two endpoints.
+    #[error("{0} stands for another endpoint already: {1}")]
+    Taken(IpAddr, IpAddr),
+    /// Addresses of one family cannot stand for those of another.
+    #[error("{0} and {1} are not of the same family")]
+    Families(IpAddr, IpAddr),
+}
+
+/// Everything that a gateway does to addresses, and what of the resources is not used.
+pub fn tables(endpoints: &[TunnelEndpoint], mappings: &[NatMapping]) -> (Table, Vec<Problem>) {
+    let (tunnels, problems) = tunnels(endpoints, mappings);
+    (Table { peers: tunnels.into_iter().map(|(peer, tunnel)| (peer, tunnel.table)).collect() }, problems)
+}
+
+/// The tunnel to each peer, by its identifier, and what of the resources is not used.
+pub fn tunnels(
+    endpoints: &[TunnelEndpoint],
+    mappings: &[NatMapping],
+) -> (BTreeMap<String, Tunnel>, Vec<Problem>) {
+    let (mut found, mut problems) = (BTreeMap::new(), Vec::new());
+    let mut taken: Vec<IpNet> = Vec::new();
+    let mut firsts: BTreeMap<String, String> = BTreeMap::new();
+    // In an order of their own: whoever lists them, the same one comes first.
+    let mut sorted: Vec<&TunnelEndpoint> = endpoints.iter().collect();
+    sorted.sort_by_key(|endpoint| (endpoint.creation_timestamp(), object(endpoint)));
+    for endpoint in sorted {
+        let peer = endpoint.spec.cluster_id.clone();
+        let read = match firsts.get(&peer) {
+            Some(first) => Err(Trouble::Second(first.clone())),
+            None => read(endpoint).and_then(|read| apart(read, &taken)),
+        };
+        match read {
+            Ok((agreement, ours, address, key)) => {
+                taken.extend(agreement.networks());
+                firsts.insert(peer.clone(), object(endpoint));
+                let redirections = redirections(&peer, &ours, mappings, &mut problems);
+                let Some(table) = PeerTable::new(&agreement, &redirections, Vec::new()) else { continue };
+                let probe = ProbePair::of(&agreement);
+                let tunnel = Tunnel { agreement, table, endpoint: address, public_key: key, probe };
+                found.insert(peer, tunnel);
+            }
+            Err(trouble) => problems.push(Problem { peer, object: object(endpoint), trouble }),
+        }
+    }
+    (found, problems)
+}
+
+type Read = (Agreement, Ours, SocketAddr, [u8; 32]);
+
+fn read(tunnel: &TunnelEndpoint) -> Result<Read, Trouble> {
+    let (spec, missing) = (&tunnel.spec, TunnelEndpointStatus::default());
+    let status = tunnel.status.as_ref().unwrap_or(&missing);
+    if spec.backend_type != BACKEND {
+        return Err(BadConfig::AnotherBackend(spec.backend_type.chars().take(64).collect()).into());
+    }
+    let own_pods = status.local_pod_cidr.as_ref().ok_or(Trouble::Unprocessed("status.localPodCIDR"))?;
+    let own_external = status.local_external_cidr.as_ref().map(|own| {
+        named_there(own, status.local_nat_external_cidr(), ["localExternalCIDR", "localNATExternalCIDR"])
+    });
+    let their_external = spec.external_cidr.as_ref().map(|theirs| {
+        named_here(theirs, status.remote_nat_external_cidr(), ["externalCIDR", "remoteNATExternalCIDR"])
+    });
+    let ours = Ours {
+        pods: named_there(own_pods, status.local_nat_pod_cidr(), ["localPodCIDR", "localNATPodCIDR"])?,
+        external: own_external.transpose()?,
+    };
+    let agreement = Agreement {
+        their_pods: named_here(
+            &spec.pod_cidr,
+            status.remote_nat_pod_cidr(),
+            ["podCIDR", "remoteNATPodCIDR"],
+        )?,
+        their_external: their_external.transpose()?,
+        ours: Some(ours),
+    };
+    let address = endpoint(&spec.endpoint_ip, &spec.backend_config)?;
+    Ok((agreement, ours, address, public_key(&spec.backend_config)?))
+}
+
+/// A network of ours and what the peer calls it.
+fn named_there(ours: &str, named: &str, fields: [&'static str; 2]) -> Result<Translation, Trouble> {
+    let ours: IpNet = parse(fields[0], ours, "a network")?;
+    Ok(parse::<Naming>(fields[1], named, "a network or None")?.of(ours)?)
+}
+
+/// A network of the peer and what it is called here.
+fn named_here(theirs: &str, named: &str, fields: [&'static str; 2]) -> Result<Translation, Trouble> {
+    let theirs: IpNet = parse(fields[0], theirs, "a network")?;
+    match parse(fields[1], named, "a network or None")? {
+        Naming::Kept => Ok(Translation::identity(theirs)),
+        Naming::Replaced(here) => Ok(Translation::new(here, theirs)?),
+    }
+}
+
+/// No network stands for two: traffic would go to whichever comes first.
+fn apart(read: Read, taken: &[IpNet]) -> Result<Read, Trouble> {
+    let (agreement, ours, ..) = &read;
+    let own = [Some(ours.pods), ours.external].into_iter().flatten().map(|network| network.here());
+    let mut taken: Vec<IpNet> = taken.iter().copied().chain(own).collect();
+    for view in agreement.networks() {
+        if let Some(other) = taken.iter().copied().collect::<Networks>().overlapping(&view) {
+            return Err(Trouble::Overlap(view, *other));
+        }
+        taken.push(view);
+    }
+    Ok(read)
+}
+
+/// The endpoints that are redirected for a peer, each with the address that stands for it; whoever wrote them.
+fn redirections(
+    peer: &str,
+    ours: &Ours,
+    mappings: &[NatMapping],
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<IpAddr, IpAddr> {
+    let (mut published, mut taken) = (BTreeMap::new(), BTreeMap::new());
+    let mut of_peer: Vec<_> = mappings.iter().filter(|mapping| mapping.spec.cluster_id == peer).collect();
+    of_peer.sort_by_key(|mapping| (mapping.creation_timestamp(), mapping.name_any()));
+    for mapping in of_peer {
+        for (endpoint, address) in &mapping.spec.cluster_mappings {
+            let entry = entry(endpoint, address, ours).and_then(|(endpoint, address)| {
+                match (published.get(&endpoint), taken.get(&address)) {
+                    (Some(other), _) if *other != address => Err(Trouble::Twice(endpoint, *other)),
+                    (None, Some(other)) => Err(Trouble::Taken(address, *other)),
+                    _ => Ok((endpoint, address)),
+                }
+            });
+            match entry {
+                Ok((endpoint, address)) => {
+                    published.insert(endpoint, address);
+                    taken.insert(address, endpoint);
+                }
+                Err(trouble) => {
+                    let object = format!("NatMapping {}", mapping.name_any());
+                    problems.push(Problem { peer: peer.to_owned(), object, trouble });
+                }
+            }
+        }
+    }
+    published
+}
+
+fn entry(endpoint: &str, address: &str, ours: &Ours) -> Result<(IpAddr, IpAddr), Trouble> {
+    let endpoint: IpAddr = parse("a key of clusterMappings", endpoint, "an address")?;
+    let address: IpAddr = parse("clusterMappings", address, "an address")?;
+    if endpoint.is_ipv4() != address.is_ipv4() {
+        return Err(Trouble::Families(endpoint, address));
+    }
+    if ours.pods.here().contains(&endpoint) {
+        return Err(Trouble::Pod(endpoint));
+    }
+    Ok((endpoint, address))
+}
+
+fn object(endpoint: &TunnelEndpoint) -> String {
+    let namespace = endpoint.namespace().unwrap_or_default();
+    format!("TunnelEndpoint {namespace}/{}", endpoint.name_any())
+}
+
+#[cfg(test)]
+mod tests;
