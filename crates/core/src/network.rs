@@ -10,6 +10,7 @@ mod agreement;
 pub mod config;
 mod external;
 mod ipam;
+pub mod report;
 mod storage;
 mod table;
 mod translation;
