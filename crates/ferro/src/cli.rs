@@ -50,6 +50,13 @@ enum Command {
     Auth(roles::Args),
     /// Run the part that every node of a cluster has (inside it)
     Node(roles::Args),
+    /// Run the gateway of a cluster, where the tunnels to its peers end (inside it)
+    Gateway {
+        #[command(flatten)]
+        own: roles::GatewayArgs,
+        #[command(flatten)]
+        args: roles::Args,
+    },
 }
 
 impl Cli {
@@ -73,6 +80,7 @@ impl Cli {
             Command::Controller(args) => roles::run(Role::Controller, args),
             Command::Auth(args) => roles::run(Role::Auth, args),
             Command::Node(args) => roles::run(Role::Node, args),
+            Command::Gateway { own, args } => roles::run(Role::Gateway(own), args),
         }
     }
 }

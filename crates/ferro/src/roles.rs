@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
+use ferro_fabric::gateway::figures::Figures;
+use ferro_fabric::gateway::{self, Settings};
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
@@ -34,7 +36,6 @@ pub(crate) struct Args {
 }
 
 /// Which role.
-#[derive(Clone, Copy)]
 pub(crate) enum Role {
     /// Peering, leader-elected.
     Controller,
@@ -42,13 +43,27 @@ pub(crate) enum Role {
     Auth,
     /// One on each node, in the node's own network.
     Node,
+    /// The one with the tunnels.
+    Gateway(GatewayArgs),
+}
+
+/// What the gateway learns beside that.
+#[derive(clap::Args)]
+pub(crate) struct GatewayArgs {
+    /// The UDP port for tunnels
+    #[arg(long, env = "FERRO_GATEWAY_PORT", default_value_t = 5871)]
+    port: u16,
+    /// The namespace with the key of the tunnels
+    #[arg(long, env = "FERRO_KEY_NAMESPACE", default_value = "liqo-keys")]
+    key_namespace: String,
 }
 
 impl Role {
-    fn health_port(self) -> u16 {
+    fn health_port(&self) -> u16 {
         match self {
             Self::Controller | Self::Auth => 9440,
             Self::Node => 9441,
+            Self::Gateway(_) => 9442,
         }
     }
 }
@@ -69,6 +84,9 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
             Role::Controller => controller(&tasks, &readiness, client, args, Metrics::register(&mut metrics)),
             Role::Auth => auth(&tasks, &readiness, client, args),
             Role::Node => node(&tasks, &readiness, client, args),
+            Role::Gateway(own) => {
+                gateway(&tasks, &readiness, client, args, own, Figures::register(&mut metrics));
+            }
         }
         tasks.spawn("health", health::serve(listen, readiness, metrics));
         tasks.ended().await;
@@ -102,4 +120,18 @@ fn auth(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
 fn node(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
     let pending = readiness.pending("watches");
     tasks.spawn("lan", ferro_peering::lan::run(tasks.clone(), client, args.namespace, args.node, pending));
+}
+
+fn gateway(
+    tasks: &Tasks,
+    readiness: &Readiness,
+    client: Client,
+    args: Args,
+    own: GatewayArgs,
+    figures: Figures,
+) {
+    let pending = readiness.pending("tunnels");
+    let GatewayArgs { port, key_namespace } = own;
+    let settings = Settings { namespace: args.namespace, key_namespace, node: args.node, port };
+    tasks.spawn("gateway", gateway::run(tasks.clone(), client, settings, figures, pending));
 }
