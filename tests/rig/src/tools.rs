@@ -45,6 +45,11 @@ const MODULES: [Module; 5] = [
         dependency: "sigs.k8s.io/metrics-server",
         programs: &[("metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server")],
     },
+    Module {
+        name: "wireguard",
+        dependency: "golang.zx2c4.com/wireguard",
+        programs: &[("wireguard-go", "golang.zx2c4.com/wireguard")],
+    },
 ];
 
 /// Room that a cold build needs: modules, Go's own cache, and the programs.
