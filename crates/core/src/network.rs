@@ -10,8 +10,10 @@ mod agreement;
 pub mod config;
 mod external;
 mod ipam;
+mod rules;
 mod storage;
 mod table;
+pub mod trace;
 mod translation;
 mod tunnel;
 
@@ -19,6 +21,7 @@ pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
+pub use rules::Rules;
 pub use storage::BadStorage;
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
