@@ -144,7 +144,7 @@ pub(crate) mod tests {
         json!({"status": "connected", "probe": {
             "roundTripMicroseconds": 812, "jitterMicroseconds": 40, "lostPerThousand": 4,
             "measuredAt": "2030-01-01T00:00:00Z",
-        }})
+        }, "throughput": {"sentBytesPerSecond": 12_345, "receivedBytesPerSecond": 930}})
     }
 
     /// A cluster that is joined with turin.

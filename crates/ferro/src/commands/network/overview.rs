@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ferro_api::discovery::{ForeignCluster, PeeringState};
-use ferro_api::net::{Connection, ConnectionStatus, Probe, TunnelEndpoint};
+use ferro_api::net::{Connection, ConnectionStatus, Probe, Throughput, TunnelEndpoint};
 use ferro_core::network::trace::Fault;
 use ferro_core::network::{Problem, Translation, Tunnel, tunnels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,8 +16,18 @@ use crate::network::{Network, complaint};
 use crate::output::{self, View};
 use crate::{peers, table};
 
-const NARROW: [&str; 9] = [
-    "PEER", "CONNECTION", "ENDPOINT", "THEIR PODS", "AT HOME", "OUR PODS THERE", "LATENCY", "JITTER", "LOSS",
+const NARROW: [&str; 11] = [
+    "PEER",
+    "CONNECTION",
+    "ENDPOINT",
+    "THEIR PODS",
+    "AT HOME",
+    "OUR PODS THERE",
+    "LATENCY",
+    "JITTER",
+    "LOSS",
+    "SENT",
+    "RECEIVED",
 ];
 const MORE: [&str; 5] = ["THEIR EXTERNAL", "AT HOME", "OUR EXTERNAL THERE", "PROBED", "CLUSTER ID"];
 
@@ -67,6 +77,8 @@ struct Peer {
     our_external: Option<Named>,
     #[serde(skip_serializing_if = "Option::is_none")]
     probe: Option<Probe>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    throughput: Option<Throughput>,
 }
 
 /// A network under the names of both.
@@ -211,6 +223,7 @@ impl Peer {
             our_pods: ours.map(|ours| Named::of(ours.pods)),
             our_external: ours.and_then(|ours| ours.external).map(Named::of),
             probe: connection.and_then(|connection| connection.probe.clone()),
+            throughput: connection.and_then(|connection| connection.throughput.clone()),
         }
     }
 
@@ -224,6 +237,7 @@ impl Peer {
         let here = |named: &Option<Named>| or_nothing(named.as_ref().map(|named| named.here.clone()));
         let there = |named: &Option<Named>| or_nothing(named.as_ref().map(|named| named.there.clone()));
         let probe = self.probe.clone().unwrap_or_default();
+        let throughput = self.throughput.clone().unwrap_or_default();
         let mut row = vec![
             self.name.clone(),
             self.connection.unwrap_or(table::NOTHING).into(),
@@ -234,6 +248,8 @@ impl Peer {
             or_nothing(probe.round_trip_microseconds.map(time)),
             or_nothing(probe.jitter_microseconds.map(time)),
             or_nothing(probe.lost_per_thousand.map(share)),
+            or_nothing(throughput.sent_bytes_per_second.map(rate)),
+            or_nothing(throughput.received_bytes_per_second.map(rate)),
         ];
         if wide {
             row.extend([
@@ -273,9 +289,19 @@ pub(crate) fn share(per_thousand: u16) -> String {
     }
 }
 
+/// Bytes per second, with three digits at most.
+fn rate(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
+    let (mut value, mut unit) = (bytes, 0);
+    while value >= 1000 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1000, unit + 1);
+    }
+    format!("{value}{}", UNITS.get(unit).unwrap_or(&""))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Overview, share, time};
+    use super::{Overview, rate, share, time};
     use crate::network::tests::{TURIN, connected, joined};
     use crate::peers::tests::peer;
     use k8s_openapi::jiff::Timestamp;
@@ -295,8 +321,8 @@ Services:   10.96.0.0/16
 External:   192.168.0.0/24
 Gateway:    on rome-1, reached at 192.0.2.1:51820
 
-PEER    CONNECTION   ENDPOINT          THEIR PODS    AT HOME         OUR PODS THERE   LATENCY   JITTER   LOSS
-turin   connected    192.0.2.2:30020   10.0.0.0/24   10.244.0.0/24   10.0.40.0/24     812us     40us     0.4%
+PEER    CONNECTION   ENDPOINT          THEIR PODS    AT HOME         OUR PODS THERE   LATENCY   JITTER   LOSS   SENT     RECEIVED
+turin   connected    192.0.2.2:30020   10.0.0.0/24   10.244.0.0/24   10.0.40.0/24     812us     40us     0.4%   12kB/s   930B/s
 "
         );
     }
@@ -305,7 +331,7 @@ turin   connected    192.0.2.2:30020   10.0.0.0/24   10.244.0.0/24   10.0.40.0/2
     fn the_wide_table_has_the_other_networks_too() {
         let text = Overview::of(&joined(&connected())).text(true, soon());
         let row = text.lines().last().unwrap();
-        let cells: Vec<_> = row.split_whitespace().skip(9).collect();
+        let cells: Vec<_> = row.split_whitespace().skip(11).collect();
         assert_eq!(cells, ["192.168.7.0/24", "192.168.0.0/24", "192.168.8.0/24", "3s", TURIN]);
     }
 
@@ -363,6 +389,9 @@ turin   connected    192.0.2.2:30020   10.0.0.0/24   10.244.0.0/24   10.0.40.0/2
         }
         for (per_thousand, text) in [(0, "0%"), (4, "0.4%"), (1000, "100%")] {
             assert_eq!(share(per_thousand), text);
+        }
+        for (bytes, text) in [(0, "0B/s"), (999, "999B/s"), (12_345, "12kB/s"), (u64::MAX, "18446744TB/s")] {
+            assert_eq!(rate(bytes), text);
         }
     }
 }

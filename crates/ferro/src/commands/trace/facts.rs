@@ -51,13 +51,10 @@ pub(super) async fn snapshot(
 
 fn source(pod: String, object: &Pod) -> Source {
     let status = object.status.clone().unwrap_or_default();
-    let ips = status.pod_ips.unwrap_or_default().into_iter().map(|ip| ip.ip).chain(status.pod_ip);
-    let mut ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
-    ips.dedup();
     Source {
         pod,
         phase: status.phase.unwrap_or_else(|| "not started".into()),
-        ips,
+        ips: status.pod_ips.iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect(),
         node: object.spec.as_ref().and_then(|spec| spec.node_name.clone()),
     }
 }
@@ -106,10 +103,8 @@ async fn of_service(client: &Client, object: &ServiceObject, port: Option<String
 }
 
 fn own_ips(service: &ServiceObject) -> Vec<IpAddr> {
-    let ips = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
-    let mut ips: Vec<_> = ips.filter_map(|ip| ip.parse().ok()).collect();
-    ips.dedup();
-    ips
+    let ips = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
+    ips.filter_map(|ip| ip.parse().ok()).collect()
 }
 
 fn service(object: &ServiceObject, slices: &[EndpointSlice], port: Option<String>) -> Service {
@@ -147,7 +142,7 @@ mod tests {
     fn a_service_is_what_its_slices_say() {
         let object = from_value(json!({
             "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"], "ports": [{"port": 80, "name": "http"}]},
+            "spec": {"clusterIPs": ["10.96.0.9"], "ports": [{"port": 80, "name": "http"}]},
         }))
         .unwrap();
         let slice = from_value(json!({"addressType": "IPv4", "metadata": {}, "endpoints": [
@@ -160,7 +155,7 @@ mod tests {
         assert_eq!((found.name.as_str(), found.ips.as_slice()), ("shop/web", [ip("10.96.0.9")].as_slice()));
         assert_eq!(found.ready, [ip("10.0.0.5"), ip("10.244.0.9")]);
         assert_eq!((found.unready, found.ports), (1, vec![(80, Some("http".to_owned()))]));
-        let headless = from_value(json!({"metadata": {}, "spec": {"clusterIP": "None"}})).unwrap();
+        let headless = from_value(json!({"metadata": {}, "spec": {"clusterIPs": ["None"]}})).unwrap();
         assert!(service(&headless, &[], None).ips.is_empty());
     }
 
@@ -168,7 +163,7 @@ mod tests {
     fn a_pod_and_its_node_are_as_they_say() {
         let pod = from_value(json!({
             "metadata": {}, "spec": {"nodeName": "rome-2", "containers": []},
-            "status": {"phase": "Running", "podIP": "10.244.0.7", "podIPs": [{"ip": "10.244.0.7"}]},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.244.0.7"}]},
         }))
         .unwrap();
         let found = source("default/client".into(), &pod);
