@@ -11,8 +11,10 @@ pub mod config;
 mod external;
 mod ipam;
 pub mod report;
+mod rules;
 mod storage;
 mod table;
+pub mod trace;
 mod translation;
 mod tunnel;
 
@@ -20,6 +22,7 @@ pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
+pub use rules::Rules;
 pub use storage::BadStorage;
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};

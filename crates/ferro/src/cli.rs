@@ -4,7 +4,8 @@ use clap::{Parser, Subcommand};
 use ferro_api::discovery::Decision;
 
 use crate::commands::{
-    add, completion, crds, decide, discovery, install, peer, peers, remove, status, token, uninstall, unpeer,
+    add, completion, crds, decide, discovery, install, network, peer, peers, remove, status, token, trace,
+    uninstall, unpeer,
 };
 use crate::roles::{self, Role};
 
@@ -41,6 +42,8 @@ enum Command {
     /// Without --offer and --request it is about whatever waits for a decision, and about both if nothing does.
     #[command(after_help = decide::REFUSE_EXAMPLES)]
     Refuse(decide::Args),
+    Network(network::Args),
+    Trace(trace::Args),
     Discovery(discovery::Args),
     Crds(crds::Args),
     Completion(completion::Args),
@@ -74,6 +77,8 @@ impl Cli {
             Command::Remove(args) => remove::run(&args),
             Command::Accept(args) => decide::run(&args, Decision::Accept),
             Command::Refuse(args) => decide::run(&args, Decision::Refuse),
+            Command::Network(args) => network::run(&args),
+            Command::Trace(args) => trace::run(&args),
             Command::Discovery(args) => discovery::run(&args),
             Command::Crds(args) => crds::run(&args),
             Command::Completion(args) => completion::run(&args),

@@ -6,11 +6,13 @@ pub(crate) mod crds;
 pub(crate) mod decide;
 pub(crate) mod discovery;
 pub(crate) mod install;
+pub(crate) mod network;
 pub(crate) mod peer;
 pub(crate) mod peers;
 pub(crate) mod remove;
 pub(crate) mod status;
 pub(crate) mod token;
+pub(crate) mod trace;
 pub(crate) mod uninstall;
 pub(crate) mod unpeer;
 

@@ -10,6 +10,7 @@ mod inventory;
 mod invitation;
 mod kube_args;
 mod kube_errors;
+mod network;
 mod output;
 mod peers;
 mod progress;

@@ -14,7 +14,7 @@ use crate::output;
 /// Between two columns.
 const GAP: usize = 3;
 /// What stands for nothing.
-const NOTHING: &str = "-";
+pub(crate) const NOTHING: &str = "-";
 /// The resources that a table has room for.
 const SHOWN: [&str; 3] = ["cpu", "memory", "pods"];
 
@@ -131,10 +131,14 @@ fn resources(quota: Option<ResourceQuota>) -> String {
     if amounts.is_empty() { NOTHING.into() } else { amounts.join(",") }
 }
 
-/// How old it is, in the two greatest units that say something, as kubectl does.
 fn age(peer: &ForeignCluster, now: Timestamp) -> String {
-    let Some(created) = peer.creation_timestamp() else { return NOTHING.into() };
-    let seconds = now.duration_since(created.0).as_secs().max(0);
+    since(peer.creation_timestamp().map(|created| created.0), now)
+}
+
+/// How long ago it was, in the two greatest units that say something, as kubectl does.
+pub(crate) fn since(then: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(then) = then else { return NOTHING.into() };
+    let seconds = now.duration_since(then).as_secs().max(0);
     match (seconds / 86_400, seconds / 3600, seconds / 60) {
         (0, 0, minutes) if minutes < 2 => format!("{seconds}s"),
         (0, 0, minutes) => format!("{minutes}m"),

@@ -191,6 +191,10 @@ pub struct Connection {
     /// What the last probes through the tunnel measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
+
+    /// What went through the tunnel of late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Throughput>,
 }
 
 /// Whether a tunnel works.
@@ -227,4 +231,17 @@ pub struct Probe {
     /// When this was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_at: Option<Time>,
+}
+
+/// What went through a tunnel, on average since it was last written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Throughput {
+    /// To the peer, in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_bytes_per_second: Option<u64>,
+
+    /// From the peer, in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received_bytes_per_second: Option<u64>,
 }

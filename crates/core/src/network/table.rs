@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::{Agreement, Ours, Translation};
 
 /// The two addresses of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Packet {
     /// From.
     pub source: IpAddr,
@@ -74,6 +75,11 @@ impl PeerTable {
     /// For each address that the peer uses, the endpoint behind it.
     pub fn redirections(&self) -> &BTreeMap<IpAddr, IpAddr> {
         &self.redirections
+    }
+
+    /// For each endpoint that is redirected, the address that the peer uses.
+    pub fn published(&self) -> &BTreeMap<IpAddr, IpAddr> {
+        &self.published
     }
 
     /// Our networks, as they are named here and by the peer.

@@ -253,4 +253,4 @@ fn object(endpoint: &TunnelEndpoint) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

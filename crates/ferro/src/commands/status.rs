@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use ferro_api::config::ClusterConfig;
 use ferro_api::discovery::{ForeignCluster, PeeringState, PeeringStatus};
+use ferro_api::net::TunnelEndpoint;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::Api;
@@ -17,7 +18,7 @@ use crate::kube_args::KubeArgs;
 use crate::kube_errors::{Explain as _, found};
 use crate::output::{self, Format, View};
 use crate::this_cluster::{self, Identity};
-use crate::{chart, peers, table};
+use crate::{chart, network, peers, table};
 
 /// The label in which every object has the version that it came with.
 const VERSION: &str = "app.kubernetes.io/version";
@@ -89,6 +90,7 @@ struct Facts {
     config: ClusterConfig,
     roles: Vec<Role>,
     peers: Vec<ForeignCluster>,
+    tunnels: Vec<TunnelEndpoint>,
 }
 
 /// Shows the cluster.
@@ -125,6 +127,7 @@ impl Facts {
             identity: this_cluster::identity(client, &namespace).await?,
             config: this_cluster::config(client).await?,
             peers: peers::list(client).await?,
+            tunnels: network::tunnels(client).await?,
             namespace,
             version,
             roles,

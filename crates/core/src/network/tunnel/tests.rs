@@ -12,7 +12,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 /// The tunnel of the vector V1 from a to b, with networks for other endpoints.
-pub(crate) fn v1() -> TunnelEndpoint {
+pub(in super::super) fn v1() -> TunnelEndpoint {
     let spec = TunnelEndpointSpec {
         cluster_id: "b".into(),
         pod_cidr: "10.244.0.0/24".into(),

@@ -1,12 +1,13 @@
 //! What is wrong with a cluster, each as one sentence that says what to do.
 
 use ferro_api::discovery::{AuthState, ForeignCluster, NetworkState, PeeringState, PeeringStatus};
+use ferro_api::net::TunnelEndpoint;
 use ferro_core::peering::{AUTHENTICATED, INCOMING, OUTGOING, REJECTED_BY_PEER};
 use ferro_core::policy::WAITS_FOR_DECISION;
 use kube::ResourceExt as _;
 
 use super::{Facts, Role};
-use crate::{chart, peers};
+use crate::{chart, network, peers};
 
 /// How many peers are complained about.
 const SHOWN: usize = 10;
@@ -37,7 +38,8 @@ pub(super) fn of(facts: &Facts) -> Vec<String> {
             chart::VERSION
         ));
     }
-    let of_peers: Vec<_> = facts.peers.iter().filter_map(of_peer).collect();
+    let of_peers: Vec<_> =
+        facts.peers.iter().filter_map(|peer| of_peer(peer).or_else(|| of_tunnel(peer, &facts.tunnels))).collect();
     let more = of_peers.len().saturating_sub(SHOWN);
     problems.extend(of_peers.into_iter().take(SHOWN));
     if more > 0 {
@@ -84,11 +86,19 @@ fn of_peer(peer: &ForeignCluster) -> Option<String> {
     Some(format!("{}: {problem}", peer.name_any()))
 }
 
+/// A peer with which all is well but the tunnel.
+fn of_tunnel(peer: &ForeignCluster, tunnels: &[TunnelEndpoint]) -> Option<String> {
+    let id = peers::cluster_id(peer)?;
+    let tunnel = tunnels.iter().find(|tunnel| tunnel.spec.cluster_id == id)?;
+    Some(format!("{}; see 'ferro network'", network::complaint(&peer.name_any(), tunnel)?))
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::of;
     use crate::chart;
     use crate::commands::status::{Facts, Pods, Role};
+    use crate::network::tests::{connected, joined, tunnel};
     use crate::peers::tests::peer;
     use crate::this_cluster::Identity;
     use ferro_api::config::{ClusterConfig, ClusterConfigStatus};
@@ -114,6 +124,7 @@ pub(super) mod tests {
             },
             roles: vec![role(chart::CONTROLLER, 1), role(chart::AUTH, 1), role(chart::NODE, 2)],
             peers: Vec::new(),
+            tunnels: Vec::new(),
         }
     }
 
@@ -170,6 +181,18 @@ pub(super) mod tests {
                 "d: d no longer lets this cluster in"
             ]
         );
+    }
+
+    #[test]
+    fn a_tunnel_that_carries_nothing_is_a_problem_of_its_peer() {
+        let joined = joined(&json!({"status": "error", "statusMessage": "no route to 192.0.2.2"}));
+        let mut facts = Facts { peers: joined.peers, tunnels: joined.endpoints, ..healthy() };
+        assert_eq!(
+            of(&facts),
+            ["turin: the tunnel is in error: no route to 192.0.2.2; see 'ferro network'"]
+        );
+        facts.tunnels = vec![tunnel(&connected())];
+        assert_eq!(of(&facts), Vec::<String>::new());
     }
 
     #[test]
