@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ferro_api::net::{Connection, ConnectionStatus, Probe};
+use ferro_api::net::{Connection, ConnectionStatus, Probe, Throughput};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
@@ -17,6 +17,8 @@ const FIGURES: Duration = Duration::from_mins(1);
 const NOISE: u32 = 200;
 /// Losses that differ by less are the same, per thousand.
 const LITTLE_LOSS: u16 = 10;
+/// Throughputs below this are none, in bytes per second: probes alone make as much.
+const TRICKLE: u64 = 1024;
 
 /// What the probes through a tunnel tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub struct Measured {
 }
 
 /// What is seen of a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Whether there are keys to send by.
     pub has_session: bool,
@@ -40,6 +42,8 @@ pub struct Observed {
     pub endpoint: Option<SocketAddr>,
     /// What the probes tell, where the peer answers any.
     pub probe: Option<Measured>,
+    /// What went through it since that was last shown.
+    pub throughput: Option<Throughput>,
 }
 
 impl Observed {
@@ -72,6 +76,7 @@ pub fn connection(observed: &Observed, now: Timestamp) -> Connection {
         status_message: Some(message),
         peer_configuration: endpoint.map(|endpoint| ("endpoint".to_owned(), endpoint)).into_iter().collect(),
         probe: observed.probe.and_then(|measured| figures(&measured, now)),
+        throughput: observed.throughput.clone(),
     }
 }
 
@@ -96,7 +101,9 @@ pub fn is_news(shown: Option<&Connection>, seen: &Connection, now: Timestamp) ->
     match (&shown.probe, &seen.probe) {
         (_, None) => false,
         (None, Some(_)) => true,
-        (Some(before), Some(after)) => is_old(before, now) && differ(before, after),
+        (Some(before), Some(after)) => {
+            is_old(before, now) && (differ(before, after) || is_other_pace(shown, seen))
+        }
     }
 }
 
@@ -110,6 +117,18 @@ fn differ(before: &Probe, after: &Probe) -> bool {
     let loss = |probe: &Probe| probe.lost_per_thousand.unwrap_or_default();
     let by = trip(before).abs_diff(trip(after));
     by > NOISE && by > trip(before) / 4 || loss(before).abs_diff(loss(after)) >= LITTLE_LOSS
+}
+
+/// Whether twice or half as much goes through, in either direction.
+fn is_other_pace(shown: &Connection, seen: &Connection) -> bool {
+    let pace = |of: &Connection| {
+        let throughput = of.throughput.clone().unwrap_or_default();
+        [throughput.sent_bytes_per_second, throughput.received_bytes_per_second]
+            .map(|pace| pace.unwrap_or_default().max(TRICKLE))
+    };
+    pace(shown).into_iter().zip(pace(seen)).any(|(before, after)| {
+        after >= before.saturating_mul(2) || before >= after.saturating_mul(2)
+    })
 }
 
 #[cfg(test)]
@@ -126,7 +145,12 @@ mod tests {
             has_session: true,
             endpoint: Some("192.0.2.7:5871".parse().unwrap()),
             probe: Some(Measured { round_trip, ..Measured::default() }),
+            throughput: None,
         }
+    }
+
+    fn with_probe(observed: &Observed, probe: Option<Measured>) -> Observed {
+        Observed { probe, ..observed.clone() }
     }
 
     #[test]
@@ -134,10 +158,10 @@ mod tests {
         let up = measured(900);
         assert!(up.is_up());
         let silent = Measured { missed: MISSED, ..up.probe.unwrap() };
-        assert!(!Observed { probe: Some(silent), ..up }.is_up());
-        assert!(!Observed { probe: Some(Measured::default()), ..up }.is_up());
+        assert!(!with_probe(&up, Some(silent)).is_up());
+        assert!(!with_probe(&up, Some(Measured::default())).is_up());
+        assert!(with_probe(&up, None).is_up());
         assert!(!Observed { has_session: false, ..up }.is_up());
-        assert!(Observed { probe: None, ..up }.is_up());
     }
 
     #[test]
@@ -159,6 +183,9 @@ mod tests {
         assert!(!is_news(Some(&first), &connection(&measured(1_100), later), later));
         assert!(!is_news(Some(&first), &connection(&measured(9_000), start()), start()));
         assert!(is_news(Some(&first), &connection(&measured(9_000), later), later));
+        let busy = Throughput { sent_bytes_per_second: Some(1 << 20), ..Throughput::default() };
+        let busy = connection(&Observed { throughput: Some(busy), ..measured(1_000) }, later);
+        assert!(is_news(Some(&first), &busy, later) && !is_news(Some(&first), &busy, start()));
         let down = connection(&Observed { has_session: false, ..measured(1_000) }, start());
         assert!(is_news(Some(&first), &down, start()));
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
-use ferro_api::net::{Connection, TunnelEndpoint};
+use ferro_api::net::{Connection, Throughput, TunnelEndpoint};
 use ferro_core::network::report::{Measured, Observed, connection, is_news};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -20,7 +21,15 @@ pub(super) struct Reporter {
     client: Client,
     interfaces: serde_json::Value,
     /// What was written last, which a watch shows only later.
-    written: BTreeMap<String, Connection>,
+    written: BTreeMap<String, Written>,
+}
+
+/// What was written of a tunnel, and what had gone through it until then.
+struct Written {
+    connection: Connection,
+    at: Instant,
+    sent: u64,
+    received: u64,
 }
 
 impl Reporter {
@@ -42,17 +51,23 @@ impl Reporter {
         let now = Timestamp::now();
         self.written.retain(|uid, _| endpoints.iter().any(|endpoint| endpoint.uid().as_ref() == Some(uid)));
         for endpoint in endpoints {
-            let seen = statistics.get(&endpoint.spec.cluster_id).map(observed).unwrap_or_default();
-            let seen = connection(&seen, now);
             let uid = endpoint.uid().unwrap_or_default();
+            let written = self.written.get(&uid);
+            let figures = statistics.get(&endpoint.spec.cluster_id);
+            let seen = figures.map(|figures| observed(figures, written)).unwrap_or_default();
+            let seen = connection(&seen, now);
             let in_status = || endpoint.status.as_ref().and_then(|status| status.connection.as_ref());
-            if is_news(self.written.get(&uid).or_else(in_status), &seen, now) {
-                self.write(endpoint, uid, seen).await;
+            if !is_news(written.map(|written| &written.connection).or_else(in_status), &seen, now) {
+                continue;
+            }
+            if self.write(endpoint, &seen).await {
+                let (sent, received) = figures.map_or((0, 0), |it| (it.sent.bytes, it.received.bytes));
+                self.written.insert(uid, Written { connection: seen, at: Instant::now(), sent, received });
             }
         }
     }
 
-    async fn write(&mut self, endpoint: &TunnelEndpoint, uid: String, seen: Connection) {
+    async fn write(&self, endpoint: &TunnelEndpoint, seen: &Connection) -> bool {
         let namespace = endpoint.namespace().unwrap_or_default();
         let api: Api<TunnelEndpoint> = Api::namespaced(self.client.clone(), &namespace);
         let mut status = self.interfaces.clone();
@@ -64,17 +79,22 @@ impl Reporter {
         status["connection"] = connection;
         let patch = Patch::Merge(json!({"status": status}));
         let name = endpoint.name_any();
-        match api.patch_status(&name, &PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }, &patch).await {
+        let by = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        match api.patch_status(&name, &by, &patch).await {
             Ok(_) => {
-                info!(peer = endpoint.spec.cluster_id, state = ?seen.status, message = seen.status_message, "tunnel");
-                self.written.insert(uid, seen);
+                let (state, message) = (seen.status, &seen.status_message);
+                info!(peer = endpoint.spec.cluster_id, ?state, message, "how a tunnel fares");
+                true
             }
-            Err(error) => debug!(%error, name, "cannot write how a tunnel fares"),
+            Err(error) => {
+                debug!(%error, name, "cannot write how a tunnel fares");
+                false
+            }
         }
     }
 }
 
-fn observed(statistics: &Statistics) -> Observed {
+fn observed(statistics: &Statistics, written: Option<&Written>) -> Observed {
     Observed {
         has_session: statistics.has_session,
         endpoint: statistics.endpoint,
@@ -84,5 +104,16 @@ fn observed(statistics: &Statistics) -> Observed {
             lost_per_thousand: probe.lost_per_thousand,
             missed: probe.missed,
         }),
+        throughput: written.map(|written| throughput(statistics, written)),
+    }
+}
+
+/// On average since it was written down.
+fn throughput(now: &Statistics, before: &Written) -> Throughput {
+    let seconds = before.at.elapsed().as_secs().max(1);
+    let pace = |now: u64, before: u64| Some(now.saturating_sub(before) / seconds);
+    Throughput {
+        sent_bytes_per_second: pace(now.sent.bytes, before.sent),
+        received_bytes_per_second: pace(now.received.bytes, before.received),
     }
 }
