@@ -76,6 +76,21 @@ impl PeerTable {
         &self.redirections
     }
 
+    /// For each endpoint that is published to the peer, the address that the peer uses.
+    pub fn published(&self) -> &BTreeMap<IpAddr, IpAddr> {
+        &self.published
+    }
+
+    /// Our networks under the names of the peer.
+    pub fn ours(&self) -> &Ours {
+        &self.ours
+    }
+
+    /// Networks of other peers that this one reaches through this cluster.
+    pub fn transit(&self) -> &[Translation] {
+        &self.transit
+    }
+
     fn is_peers(&self, ip: &IpAddr) -> bool {
         self.views.iter().any(|view| view.contains(ip))
     }
