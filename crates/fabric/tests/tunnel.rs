@@ -154,7 +154,7 @@ fn a_peer_that_moves_is_found_again_by_its_own_packets() {
         sender.read_exact(&mut buffer[..2]).unwrap();
     };
     talk();
-    pair.b.namespace.ip("address add 192.0.2.9/24 dev outer");
+    pair.b.namespace.ip("address add 192.0.2.9/25 dev outer");
     pair.b.namespace.ip("address del 192.0.2.2/24 dev outer");
     talk();
     eventually("the peer is where it moved to", || {
@@ -286,4 +286,57 @@ fn two_peers_with_one_key_are_refused_and_nothing_changes() {
     assert!(error.contains("the clusters b and c have the same key"), "{error}");
     datagram(&pair.a, &pair.b, b"hello");
     assert!(MTU < 1500);
+}
+
+/// User and system time of all threads of engines in this process.
+fn worker_time() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let ticks = tasks.filter_map(|task| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (_, rest) = stat.split_once("(ferro-")?.1.split_once(") ")?;
+        let mut fields = rest.split_whitespace().skip(11).map(|field| field.parse::<f64>());
+        Some(fields.next()?.ok()? + fields.next()?.ok()?)
+    });
+    ticks.sum::<f64>() / 100.0
+}
+
+#[test]
+#[ignore = "a measurement: --release, --ignored, --nocapture, on a quiet machine"]
+fn what_a_gigabyte_costs() {
+    let pair = Pair::new(Outer::V4);
+    datagram(&pair.a, &pair.b, b"hello");
+    for streams in [1_u8, 4] {
+        let (before, begin) = (worker_time(), std::time::Instant::now());
+        let total: u64 = thread::scope(|scope| {
+            let all: Vec<_> = (0..streams).map(|_| scope.spawn(|| flood(&pair.a, &pair.b))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum()
+        });
+        let (took, used) = (begin.elapsed().as_secs_f64(), worker_time() - before);
+        let gigabytes = f64::from(u32::try_from(total >> 10).unwrap()) / f64::from(1 << 20) * 1.073_741_824;
+        println!("{streams} streams: {:.2} Gbit/s, {:.2} CPU s/GB", gigabytes * 8.0 / took, used / gigabytes);
+    }
+    println!("{:?}\n{:?}", pair.statistics().0.quality, pair.a.engine().drops());
+}
+
+/// Sends by one connection for some seconds, and says how much came.
+fn flood(from: &Side, to: &Side) -> u64 {
+    let listener = to.namespace.run(|| TcpListener::bind((to.pod, 0)).unwrap());
+    let target = (from.names(to), listener.local_addr().unwrap().port());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut sender = from.namespace.run(|| TcpStream::connect(target).unwrap());
+            let (begin, bytes) = (std::time::Instant::now(), vec![7; 1 << 17]);
+            while begin.elapsed() < Duration::from_secs(8) {
+                sender.write_all(&bytes).unwrap();
+            }
+        });
+        let (mut receiver, _) = listener.accept().unwrap();
+        let (mut buffer, mut total) = (vec![0; 1 << 18], 0);
+        loop {
+            match receiver.read(&mut buffer).unwrap() {
+                0 => return total,
+                length => total += length as u64,
+            }
+        }
+    })
 }
