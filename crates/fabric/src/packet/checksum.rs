@@ -51,6 +51,11 @@ impl Sum {
         Self(self.0 + sum(bytes))
     }
 
+    /// The sum so far, for somebody else to go on with.
+    pub(super) fn partial(self) -> u16 {
+        fold(self.0)
+    }
+
     /// The checksum over all of it.
     pub(super) fn checksum(self) -> u16 {
         !fold(self.0)

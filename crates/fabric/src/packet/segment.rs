@@ -18,9 +18,12 @@ pub struct Offload {
 impl Offload {
     /// How long it is in front of a packet.
     pub const LENGTH: usize = 10;
-    const NEEDS_CHECKSUM: u8 = 1;
-    /// TCP over IPv4, TCP over IPv6, UDP; each may be marked for explicit congestion notification.
-    const KINDS: [u8; 3] = [1, 4, 5];
+    pub(super) const NEEDS_CHECKSUM: u8 = 1;
+    pub(super) const TCP_V4: u8 = 1;
+    pub(super) const TCP_V6: u8 = 4;
+    pub(super) const UDP: u8 = 5;
+    /// Each may be marked for explicit congestion notification.
+    const KINDS: [u8; 3] = [Self::TCP_V4, Self::TCP_V6, Self::UDP];
     const ECN: u8 = 0x80;
 
     /// Reads it; kinds that were not asked for are refused.
@@ -152,13 +155,13 @@ impl<'a> Segments<'a> {
     }
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 const FIN: u8 = 1;
 const PUSH: u8 = 8;
 const CONGESTION_REDUCED: u8 = 0x80;
 
-fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
+pub(super) fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
     let field: &mut [u8; 2] = bytes.get_mut(at..)?.first_chunk_mut()?;
     *field = value.to_be_bytes();
     Some(())

@@ -157,6 +157,13 @@ impl Device {
         }
     }
 
+    /// Gives the peer another interval of a persistent keepalive, or none; a new one begins at once.
+    pub fn set_keepalive(&mut self, id: PeerId, interval: Option<Duration>, now: Moment) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.set_keepalive(interval, now.instant);
+        }
+    }
+
     /// The last timestamp that was sent to the peer, for a gateway that takes over with the same key.
     pub fn sent_timestamp(&self, id: PeerId) -> Option<Timestamp> {
         self.peers.get(&id)?.sent_timestamp()

@@ -135,6 +135,10 @@ impl Peer {
         self.endpoint = Some(endpoint);
     }
 
+    pub(super) fn set_keepalive(&mut self, interval: Option<Duration>, now: Instant) {
+        self.timers.set_interval(interval, now);
+    }
+
     pub(super) fn sent_timestamp(&self) -> Option<Timestamp> {
         self.sent
     }

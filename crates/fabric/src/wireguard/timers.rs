@@ -92,6 +92,13 @@ impl Timers {
         }
     }
 
+    /// Another interval for the persistent keepalive, or none. One that is new begins at once.
+    pub fn set_interval(&mut self, interval: Option<Duration>, now: Instant) {
+        if self.interval != interval {
+            (self.interval, self.persistent) = (interval, interval.map(|_| now));
+        }
+    }
+
     /// Whether an initiation may be sent: not so soon after the last one.
     pub fn may_initiate(&self, now: Instant) -> bool {
         self.last_initiation.is_none_or(|last| now.saturating_duration_since(last) >= REKEY_TIMEOUT)
@@ -314,6 +321,18 @@ mod tests {
         assert_eq!(peer.run(0..=60), [(0, Due::Keepalive), (25, Due::Keepalive), (50, Due::Keepalive)]);
         peer.note(70, Event::EmptyReceived);
         assert_eq!(peer.run(70..=100), [(95, Due::Keepalive)]);
+    }
+
+    #[test]
+    fn another_interval_begins_at_once_and_the_same_one_changes_nothing() {
+        let mut peer = Clocked::new(Some(25));
+        peer.run(0..=0);
+        peer.timers.set_interval(Some(Duration::from_secs(25)), peer.at(5));
+        assert_eq!(peer.timers.next(), Some(peer.at(25)));
+        peer.timers.set_interval(Some(Duration::from_secs(7)), peer.at(5));
+        assert_eq!(peer.run(5..=13), [(5, Due::Keepalive), (12, Due::Keepalive)]);
+        peer.timers.set_interval(None, peer.at(13));
+        assert_eq!(peer.timers.next(), None);
     }
 
     #[test]

@@ -1,0 +1,342 @@
+//! Two engines in two network namespaces, with real sockets of real kernels on both ends of the tunnel.
+//!
+//! Both clusters have the same networks, as in vector V1 of the contract: A names B's pods 10.0.0.0/24, and B names A's
+//! 10.0.40.0/24. Namespaces and all that is in them go with their last handle, also when a test panics.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+#[path = "tunnel/namespace.rs"]
+mod namespace;
+#[path = "tunnel/pair.rs"]
+mod pair;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ferro_fabric::dataplane::Wire;
+use pair::{MTU, Outer, Pair, Side, eventually};
+
+const MEGABYTE: usize = 1 << 20;
+
+/// Bytes that tell their place: 251 is no divisor of anything that is sent at once.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|place| u8::try_from(place % 251).unwrap()).collect()
+}
+
+/// Sends so many bytes from one pod to the other, and says whom the receiver saw.
+fn stream(from: &Side, to: &Side, length: usize) -> IpAddr {
+    let listener = to.namespace.run(|| TcpListener::bind((to.pod, 0)).unwrap());
+    let target = (from.names(to), listener.local_addr().unwrap().port());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut sender = from.namespace.run(|| TcpStream::connect(target).unwrap());
+            sender.write_all(&pattern(length)).unwrap();
+        });
+        let (mut receiver, seen) = listener.accept().unwrap();
+        let mut received = Vec::with_capacity(length);
+        receiver.read_to_end(&mut received).unwrap();
+        assert!(received == pattern(length), "{} of {length} bytes came, or others", received.len());
+        seen.ip()
+    })
+}
+
+fn socket(at: &Side) -> UdpSocket {
+    let socket = at.namespace.run(|| UdpSocket::bind((at.pod, 0)).unwrap());
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket
+}
+
+/// Sends a datagram once, and says whom the receiver saw.
+fn datagram(from: &Side, to: &Side, bytes: &[u8]) -> IpAddr {
+    let (sender, receiver) = (socket(from), socket(to));
+    sender.send_to(bytes, (from.names(to), receiver.local_addr().unwrap().port())).unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    let (length, seen) = receiver.recv_from(&mut buffer).expect("the datagram comes");
+    assert_eq!(&buffer[..length], bytes);
+    seen.ip()
+}
+
+#[test]
+fn pods_with_the_same_addresses_talk_by_tcp_both_ways() {
+    let pair = Pair::new(Outer::V4);
+    assert_eq!(stream(&pair.a, &pair.b, 50 * MEGABYTE).to_string(), "10.0.40.7");
+    assert_eq!(stream(&pair.b, &pair.a, 50 * MEGABYTE).to_string(), "10.0.0.5");
+    let (a, b) = pair.statistics();
+    assert!(a.sent.bytes > 50 << 20 && a.received.bytes > 50 << 20, "{a:?}");
+    assert_eq!((a.endpoint, b.endpoint), (Some(pair.b.endpoint()), Some(pair.a.endpoint())));
+    assert!(a.last_handshake.is_some() && pair.a.engine().failure().is_none());
+}
+
+#[test]
+fn the_outer_network_may_be_ipv6_and_the_inner_one_too() {
+    let pair = Pair::new(Outer::V6);
+    stream(&pair.a, &pair.b, 5 * MEGABYTE);
+    stream(&pair.b, &pair.a, 5 * MEGABYTE);
+    pair.use_inner_v6();
+    let (a, b) = (pair.a.with_pod("fd00:1::7"), pair.b.with_pod("fd00:1::5"));
+    let connect = |from: &Side, to: &Side, target: &str, sees: &str| {
+        let listener = to.namespace.run(|| TcpListener::bind((to.pod, 0)).unwrap());
+        let target = (target.parse::<IpAddr>().unwrap(), listener.local_addr().unwrap().port());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sender = from.namespace.run(|| TcpStream::connect(target).unwrap());
+                sender.write_all(&pattern(5 * MEGABYTE)).unwrap();
+            });
+            let (mut receiver, seen) = listener.accept().unwrap();
+            let mut received = Vec::new();
+            receiver.read_to_end(&mut received).unwrap();
+            assert!(received == pattern(5 * MEGABYTE) && seen.ip().to_string() == sees, "{seen}");
+        });
+    };
+    connect(&a, &b, "fd00:b::5", "fd00:a::7");
+    connect(&b, &a, "fd00:a::7", "fd00:b::5");
+}
+
+#[test]
+fn the_first_datagram_waits_for_the_session_and_long_ones_come_in_pieces() {
+    let pair = Pair::new(Outer::V4);
+    assert_eq!(datagram(&pair.a, &pair.b, b"the first of all").to_string(), "10.0.40.7");
+    for length in [0, 1, 1392, 1393, 9000, 60_000] {
+        assert_eq!(datagram(&pair.a, &pair.b, &pattern(length)).to_string(), "10.0.40.7");
+        assert_eq!(datagram(&pair.b, &pair.a, &pattern(length)).to_string(), "10.0.0.5");
+    }
+}
+
+#[test]
+fn many_datagrams_of_mixed_sizes_come_as_they_were() {
+    let pair = Pair::new(Outer::V4);
+    let (sender, receiver) = (socket(&pair.a), socket(&pair.b));
+    sender.connect((pair.a.names(&pair.b), receiver.local_addr().unwrap().port())).unwrap();
+    let sizes = |round: usize| [1200, 1200, 1200, 300, 40, 1200, 1300, 1300][round % 8];
+    let mut buffer = [0; 2000];
+    for round in 0..2000 {
+        // Some at a time, so that none is lost for want of room.
+        let mut sent = pattern(sizes(round));
+        sent[..8].copy_from_slice(&round.to_be_bytes());
+        sender.send(&sent).unwrap();
+        if round % 50 == 49 {
+            for expected in round - 49..=round {
+                let length = receiver.recv(&mut buffer).unwrap();
+                let number = usize::from_be_bytes(buffer[..8].try_into().unwrap());
+                assert_eq!((number, length), (expected, sizes(expected)), "in order");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_promises_too_much_is_corrected_by_the_largest_segment() {
+    let pair = Pair::new(Outer::V4);
+    for side in [&pair.a, &pair.b] {
+        side.namespace.ip("link set ferro0 mtu 1500");
+    }
+    stream(&pair.a, &pair.b, 5 * MEGABYTE);
+    stream(&pair.b, &pair.a, 5 * MEGABYTE);
+    assert!(!pair.a.engine().drops().contains_key("a packet that is too long for the tunnel"));
+}
+
+#[test]
+fn a_peer_that_moves_is_found_again_by_its_own_packets() {
+    let pair = Pair::new(Outer::V4);
+    let listener = pair.a.namespace.run(|| TcpListener::bind((pair.a.pod, 0)).unwrap());
+    let target = (pair.b.names(&pair.a), listener.local_addr().unwrap().port());
+    let mut sender = pair.b.namespace.run(|| TcpStream::connect(target).unwrap());
+    let (mut receiver, _) = listener.accept().unwrap();
+    let mut talk = || {
+        sender.write_all(b"hello").unwrap();
+        let mut buffer = [0; 5];
+        receiver.read_exact(&mut buffer).unwrap();
+        receiver.write_all(b"hi").unwrap();
+        sender.read_exact(&mut buffer[..2]).unwrap();
+    };
+    talk();
+    pair.b.namespace.ip("address add 192.0.2.9/25 dev outer");
+    pair.b.namespace.ip("address del 192.0.2.2/24 dev outer");
+    talk();
+    eventually("the peer is where it moved to", || {
+        let endpoint = pair.statistics().0.endpoint;
+        endpoint.is_some_and(|endpoint| endpoint.ip().to_string() == "192.0.2.9")
+    });
+    talk();
+    // The same plan again does not send it back to where it was.
+    pair.set();
+    talk();
+    assert_eq!(pair.statistics().0.endpoint.unwrap().ip().to_string(), "192.0.2.9");
+}
+
+#[test]
+fn rules_are_swapped_under_traffic_and_sessions_stay() {
+    let pair = Pair::new(Outer::V4);
+    datagram(&pair.a, &pair.b, b"hello");
+    let before = pair.statistics().0.last_handshake;
+    let done = AtomicBool::new(false);
+    let mut swaps = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stream(&pair.a, &pair.b, 20 * MEGABYTE);
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            pair.set_with(&BTreeMap::from([("192.0.2.77".parse().unwrap(), "192.168.2.77".parse().unwrap())]));
+            pair.set();
+            swaps += 2;
+        }
+    });
+    assert!(swaps > 10, "{swaps}");
+    assert_eq!(pair.statistics().0.last_handshake, before);
+}
+
+#[test]
+fn who_is_no_peer_any_more_gets_nothing_from_the_moment_on() {
+    let pair = Pair::new(Outer::V4);
+    datagram(&pair.a, &pair.b, b"hello");
+    let (sender, receiver) = (socket(&pair.a), socket(&pair.b));
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let target = (pair.a.names(&pair.b), receiver.local_addr().unwrap().port());
+    pair.a.engine().set(BTreeMap::new()).unwrap();
+    sender.send_to(b"too late", target).unwrap();
+    assert!(receiver.recv(&mut [0; 10]).is_err());
+    eventually("it is counted", || pair.a.engine().drops().contains_key("a packet for no peer"));
+    assert!(pair.a.engine().statistics().is_empty());
+    pair.set();
+    datagram(&pair.a, &pair.b, b"hello again");
+}
+
+#[test]
+fn an_endpoint_that_is_no_pod_is_reached_by_its_redirection() {
+    let pair = Pair::new(Outer::V4);
+    // A process of B's node, under an address of B's external network as A names it.
+    pair.set_with(&BTreeMap::from([("192.0.2.2".parse().unwrap(), "192.168.1.45".parse().unwrap())]));
+    let listener = pair.b.namespace.run(|| TcpListener::bind(("192.0.2.2", 0)).unwrap());
+    let port = listener.local_addr().unwrap().port();
+    let mut stream = pair.a.namespace.run(|| TcpStream::connect(("192.168.1.45", port)).unwrap());
+    let (mut accepted, seen) = listener.accept().unwrap();
+    accepted.write_all(b"hello").unwrap();
+    let mut buffer = [0; 5];
+    stream.read_exact(&mut buffer).unwrap();
+    assert_eq!((seen.ip().to_string().as_str(), &buffer), ("10.0.40.7", b"hello"));
+}
+
+#[test]
+fn a_sender_that_is_not_the_peers_is_dropped_and_counted() {
+    let pair = Pair::new(Outer::V4);
+    datagram(&pair.a, &pair.b, b"hello");
+    let (sender, receiver) = (socket(&pair.a), socket(&pair.b));
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let target = (pair.a.names(&pair.b), receiver.local_addr().unwrap().port());
+    // A names its pods as B does not expect it.
+    pair.a.set(&pair.b, "10.99.0.0/24", &BTreeMap::new());
+    sender.send_to(b"who am I", target).unwrap();
+    assert!(receiver.recv(&mut [0; 10]).is_err());
+    let reason = "a packet out of a tunnel whose sender is not the peer's";
+    eventually("it is counted", || pair.b.engine().drops().contains_key(reason));
+    // A process of A's node has no name in B at all.
+    let nameless = pair.a.namespace.run(|| UdpSocket::bind(("192.0.2.1", 0)).unwrap());
+    nameless.send_to(b"nobody", target).unwrap();
+    let reason = "a packet to a peer of somebody who has no name there";
+    eventually("it is counted", || pair.a.engine().drops().contains_key(reason));
+}
+
+#[test]
+fn probes_tell_how_good_the_tunnel_is_and_when_it_is_down() {
+    let mut pair = Pair::new(Outer::V4);
+    eventually("both have a round trip", || {
+        let (a, b) = pair.statistics();
+        a.quality.round_trip.is_some() && b.quality.round_trip.is_some()
+    });
+    assert_eq!(pair.statistics().0.quality.missed, 0);
+    pair.b.stop();
+    eventually("three are missed", || pair.a.engine().statistics()["b"].quality.missed >= 3);
+    pair.b.start();
+    pair.set();
+    eventually("it is up again", || pair.statistics().0.quality.missed == 0);
+    datagram(&pair.a, &pair.b, b"hello");
+}
+
+#[test]
+fn nothing_is_left_of_an_engine_that_ended() {
+    let mut pair = Pair::new(Outer::V4);
+    datagram(&pair.a, &pair.b, b"hello");
+    let port = pair.a.endpoint().port();
+    pair.a.stop();
+    pair.a.namespace.run(|| {
+        assert!(!std::fs::read_to_string("/proc/thread-self/net/dev").unwrap().contains("ferro0"));
+        Wire::open(port).unwrap();
+    });
+}
+
+#[test]
+fn an_interface_that_is_taken_away_is_a_failure_that_is_told() {
+    let pair = Pair::new(Outer::V4);
+    assert_eq!(pair.a.engine().failure(), None);
+    pair.a.namespace.ip("link del ferro0");
+    eventually("it is told", || pair.a.engine().failure().is_some());
+}
+
+#[test]
+fn two_peers_with_one_key_are_refused_and_nothing_changes() {
+    let pair = Pair::new(Outer::V4);
+    let plan = pair.a.plan(&pair.b, "10.0.40.0/24", &BTreeMap::new());
+    let twice = BTreeMap::from([("b".to_owned(), plan.clone()), ("c".to_owned(), plan)]);
+    let error = pair.a.engine().set(twice).unwrap_err().to_string();
+    assert!(error.contains("the clusters b and c have the same key"), "{error}");
+    datagram(&pair.a, &pair.b, b"hello");
+    assert!(MTU < 1500);
+}
+
+/// User and system time of all threads of engines in this process.
+fn worker_time() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let ticks = tasks.filter_map(|task| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (_, rest) = stat.split_once("(ferro-")?.1.split_once(") ")?;
+        let mut fields = rest.split_whitespace().skip(11).map(|field| field.parse::<f64>());
+        Some(fields.next()?.ok()? + fields.next()?.ok()?)
+    });
+    ticks.sum::<f64>() / 100.0
+}
+
+#[test]
+#[ignore = "a measurement: --release, --ignored, --nocapture, on a quiet machine"]
+fn what_a_gigabyte_costs() {
+    let pair = Pair::new(Outer::V4);
+    datagram(&pair.a, &pair.b, b"hello");
+    for streams in [1_u8, 4] {
+        let (before, begin) = (worker_time(), std::time::Instant::now());
+        let total: u64 = thread::scope(|scope| {
+            let all: Vec<_> = (0..streams).map(|_| scope.spawn(|| flood(&pair.a, &pair.b))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum()
+        });
+        let (took, used) = (begin.elapsed().as_secs_f64(), worker_time() - before);
+        let gigabytes = f64::from(u32::try_from(total >> 10).unwrap()) / f64::from(1 << 20) * 1.073_741_824;
+        println!("{streams} streams: {:.2} Gbit/s, {:.2} CPU s/GB", gigabytes * 8.0 / took, used / gigabytes);
+    }
+    println!("{:?}\n{:?}", pair.statistics().0.quality, pair.a.engine().drops());
+}
+
+/// Sends by one connection for some seconds, and says how much came.
+fn flood(from: &Side, to: &Side) -> u64 {
+    let listener = to.namespace.run(|| TcpListener::bind((to.pod, 0)).unwrap());
+    let target = (from.names(to), listener.local_addr().unwrap().port());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut sender = from.namespace.run(|| TcpStream::connect(target).unwrap());
+            let (begin, bytes) = (std::time::Instant::now(), vec![7; 1 << 17]);
+            while begin.elapsed() < Duration::from_secs(8) {
+                sender.write_all(&bytes).unwrap();
+            }
+        });
+        let (mut receiver, _) = listener.accept().unwrap();
+        let (mut buffer, mut total) = (vec![0; 1 << 18], 0);
+        loop {
+            match receiver.read(&mut buffer).unwrap() {
+                0 => return total,
+                length => total += length as u64,
+            }
+        }
+    })
+}
