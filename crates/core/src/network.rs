@@ -7,17 +7,21 @@
 
 mod acquisition;
 mod agreement;
+mod board;
 pub mod config;
 mod external;
 mod ipam;
 mod storage;
 mod table;
 mod translation;
+mod turn;
 
 pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
+pub use board::{Board, Delta, Entry};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
-pub use storage::BadStorage;
+pub use storage::{BadStorage, layout};
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
+pub use turn::Turn;
