@@ -7,6 +7,7 @@
 
 mod acquisition;
 mod agreement;
+mod board;
 pub mod config;
 mod external;
 mod ipam;
@@ -17,13 +18,16 @@ mod table;
 pub mod trace;
 mod translation;
 mod tunnel;
+mod turn;
 
 pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
+pub use board::{Board, Delta, Entry};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
 pub use rules::Rules;
-pub use storage::BadStorage;
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
 pub use tunnel::{ProbePair, Problem, Trouble, Tunnel, tables, tunnels};
+pub use storage::{BadStorage, layout};
+pub use turn::Turn;
