@@ -21,7 +21,7 @@ pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
-pub use own::{UnknownNetwork, own_networks};
+pub use own::{UnknownNetwork, own_networks, stray};
 pub use storage::BadStorage;
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};

@@ -1,4 +1,5 @@
 //! How the networks of clusters are joined: packets, encrypted, between gateways.
 
+pub mod manager;
 pub mod packet;
 pub mod wireguard;

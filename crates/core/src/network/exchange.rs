@@ -114,6 +114,24 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Vec<Write> {
     }
 }
 
+/// What to do as long as there is no address manager: nothing is made, and by force all goes. The address manager
+/// forgets whom it finds to be gone when it starts.
+pub fn plan_without_addresses(
+    wish: Wish,
+    lost: bool,
+    ours: Option<&NetworkConfig>,
+    tunnel: Option<&TunnelEndpoint>,
+) -> Vec<Write> {
+    let drop_tunnel = when(tunnel.is_some_and(|tunnel| !is_going(&tunnel.metadata)), Write::DeleteTunnel);
+    let config = match (wish, ours) {
+        (Wish::Join | Wish::Keep, _) => return Vec::new(),
+        (Wish::Part, Some(ours)) if !is_going(&ours.metadata) => vec![Write::DeleteConfig],
+        (Wish::Part, Some(ours)) if lost && tunnel.is_none() => let_go(ours, lost),
+        (Wish::Part, _) => Vec::new(),
+    };
+    [drop_tunnel, config].concat()
+}
+
 impl Snapshot<'_> {
     /// Our part first, since names are kept for it; then the peer's; then the tunnel.
     fn join(&self) -> Vec<Write> {
@@ -131,7 +149,7 @@ impl Snapshot<'_> {
             // It was deleted to be made anew.
             (Some(ours), _) if is_going(&ours.metadata) => {
                 let tunnel = self.drop_tunnel();
-                let rest = if tunnel.is_empty() { self.let_go(ours) } else { Vec::new() };
+                let rest = if tunnel.is_empty() { let_go(ours, self.lost) } else { Vec::new() };
                 ([tunnel, rest].concat(), false)
             }
             // The answer that it has is about other networks.
@@ -186,19 +204,10 @@ impl Snapshot<'_> {
         let answer = self.theirs.map(|theirs| self.take_back(theirs)).unwrap_or_default();
         let config = match self.ours {
             Some(ours) if !is_going(&ours.metadata) => vec![Write::DeleteConfig],
-            Some(ours) if self.tunnel.is_none() && !is_known => self.let_go(ours),
+            Some(ours) if self.tunnel.is_none() && !is_known => let_go(ours, self.lost),
             Some(_) | None => Vec::new(),
         };
         [tunnel, answer, release, config].concat()
-    }
-
-    fn let_go(&self, ours: &NetworkConfig) -> Vec<Write> {
-        let held = |finalizer| is_held(&ours.metadata, finalizer);
-        if held(finalizers::ADDRESSES) {
-            // One finalizer at a time: they are one list.
-            return vec![Write::LetGoConfig];
-        }
-        when(self.lost && held(finalizers::REPLICATION), Write::AbandonConfig)
     }
 
     fn drop_tunnel(&self) -> Vec<Write> {
@@ -231,6 +240,15 @@ impl Snapshot<'_> {
         config::sign(&mut spec, self.us);
         spec
     }
+}
+
+/// One finalizer at a time: they are one list.
+fn let_go(ours: &NetworkConfig, lost: bool) -> Vec<Write> {
+    let held = |finalizer| is_held(&ours.metadata, finalizer);
+    if held(finalizers::ADDRESSES) {
+        return vec![Write::LetGoConfig];
+    }
+    when(lost && held(finalizers::REPLICATION), Write::AbandonConfig)
 }
 
 fn is_going(meta: &ObjectMeta) -> bool {

@@ -1,7 +1,8 @@
 //! The networks of this cluster: as they are configured, or else as its own objects show them.
 //!
 //! Kubernetes nowhere says what the network of all pods is; only what each node has of it. So it is taken to have the
-//! usual room for 256 nodes, and whoever knows better says so in the configuration. What was once told to peers stays.
+//! usual room for 256 nodes, and whoever knows better says so in the configuration. What was once told to peers stays
+//! until it is said otherwise: [`stray`] tells of a node that lies outside.
 
 use std::collections::BTreeSet;
 
@@ -42,18 +43,18 @@ pub enum UnknownNetwork {
     Unreadable(&'static str, String),
 }
 
-/// The networks of this cluster. `stored` is what was told to peers before, which stays as long as all nodes are in it.
+/// The networks of this cluster. `stored` is the network of pods that was told to peers before.
 pub fn own_networks<'a>(
     config: &LiqonetConfig,
     nodes: impl IntoIterator<Item = &'a Node>,
     services: &[ServiceCIDR],
     stored: Option<IpNet>,
 ) -> Result<OwnNetworks, UnknownNetwork> {
-    let nodes: Vec<&Node> =
-        nodes.into_iter().filter(|node| !labels::TYPE_VIRTUAL_NODE.is_on(&node.metadata)).collect();
-    let pod = match &config.pod_cidr {
-        Some(text) => network("podCIDR", text)?,
-        None => pods_of(&nodes, stored)?,
+    let nodes: Vec<&Node> = nodes.into_iter().filter(|node| is_real(node)).collect();
+    let pod = match (&config.pod_cidr, stored) {
+        (Some(text), _) => network("podCIDR", text)?,
+        (None, Some(stored)) => stored,
+        (None, None) => pods_of(&nodes)?,
     };
     let known = services_of(services);
     let service = match &config.service_cidr {
@@ -69,20 +70,28 @@ pub fn own_networks<'a>(
     Ok(OwnNetworks { pod, service, reserved, pools })
 }
 
+/// The first node whose pods are not in the network of pods, and where they are.
+pub fn stray<'a>(nodes: impl IntoIterator<Item = &'a Node>, pod: &IpNet) -> Option<(String, IpNet)> {
+    let of_nodes = nodes.into_iter().filter(|node| is_real(node));
+    let mut of_nodes = of_nodes.filter_map(|node| Some((node.name_any(), pods_of_node(node)?)));
+    of_nodes.find(|(_, network)| !pod.contains(network))
+}
+
+fn is_real(node: &Node) -> bool {
+    !labels::TYPE_VIRTUAL_NODE.is_on(&node.metadata)
+}
+
 fn network(field: &'static str, text: &str) -> Result<IpNet, UnknownNetwork> {
     let read: Option<IpNet> = text.parse().ok();
     read.map(|network| network.trunc()).ok_or_else(|| UnknownNetwork::Unreadable(field, text.to_owned()))
 }
 
 /// One network around those of all nodes, of the family that comes first on them.
-fn pods_of(nodes: &[&Node], stored: Option<IpNet>) -> Result<IpNet, UnknownNetwork> {
+fn pods_of(nodes: &[&Node]) -> Result<IpNet, UnknownNetwork> {
     let of_nodes: Vec<IpNet> = nodes.iter().filter_map(|node| pods_of_node(node)).collect();
     let (Some(first), Some(last)) = (of_nodes.iter().min(), of_nodes.iter().max()) else {
-        return stored.ok_or(UnknownNetwork::Pods);
+        return Err(UnknownNetwork::Pods);
     };
-    if let Some(stored) = stored.filter(|stored| of_nodes.iter().all(|network| stored.contains(network))) {
-        return Ok(stored);
-    }
     let unclear = || UnknownNetwork::PodsUnclear(*first, *last);
     let widest = of_nodes.iter().map(IpNet::prefix_len).min().unwrap_or_default();
     let length = widest.saturating_sub(ROOM).max(shortest_mask(first));
@@ -155,13 +164,19 @@ mod tests {
             (&["10.42.0.0/26", "10.42.3.64/26"], None, "10.42.0.0/18"),
             (&["10.42.0.0/20", "10.43.16.0/20"], None, "10.32.0.0/12"),
             (&["fd00:7::/64"], None, "fd00:7::/56"),
-            // What peers were told stays, as long as it holds.
-            (&["10.244.0.0/24"], Some("10.244.0.0/20"), "10.244.0.0/20"),
-            (&["10.244.16.0/24"], Some("10.244.0.0/20"), "10.244.0.0/16"),
+            // What peers were told stays.
+            (&["10.244.16.0/24"], Some("10.244.0.0/20"), "10.244.0.0/20"),
             (&[], Some("10.244.0.0/20"), "10.244.0.0/20"),
         ] {
             assert_eq!(pods(nodes, stored), Ok(net(found)), "{nodes:?}");
         }
+    }
+
+    #[test]
+    fn a_node_outside_is_found() {
+        let nodes = [node("10.244.0.0/24", "172.18.0.3"), node("10.245.0.0/24", "172.18.0.4")];
+        assert_eq!(stray(&nodes, &net("10.244.0.0/15")), None);
+        assert_eq!(stray(&nodes, &net("10.244.0.0/16")).unwrap().1, net("10.245.0.0/24"));
     }
 
     #[test]
