@@ -7,7 +7,7 @@
 mod addresses;
 mod hand;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -215,7 +215,8 @@ impl<A: Addresses> Manager<A> {
             return Err("the gateway of this cluster has not said yet where it is; is ferro-gateway running?"
                 .to_owned());
         };
-        Gateway::read(map.data.as_ref().unwrap_or(&Default::default())).map_err(|error| error.to_string())
+        let nothing = BTreeMap::new();
+        Gateway::read(map.data.as_ref().unwrap_or(&nothing)).map_err(|error| error.to_string())
     }
 
     /// Lets the controller of peers show what is missing.

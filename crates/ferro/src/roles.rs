@@ -89,7 +89,6 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
         let (api, namespace) = (client.clone(), args.namespace.clone());
         let work = async move {
             let home = ferro_peering::controller::home(&theirs, api, namespace, config);
-            theirs.spawn("networks", ferro_fabric::manager::run::<Handle>(theirs.clone(), home.clone()));
             ferro_peering::controller::run(theirs, home, metrics).await
         };
         // The work holds the state of all controllers.

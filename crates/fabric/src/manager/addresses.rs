@@ -1,7 +1,6 @@
 //! The address manager as the network manager needs it, and the networks of this cluster with which it is started.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +49,6 @@ pub(super) struct Keeper<A> {
     recorder: Recorder,
     running: Option<Running<A>>,
     trouble: Option<String>,
-    kind: PhantomData<A>,
 }
 
 struct Running<A> {
@@ -76,7 +74,7 @@ impl<A: Addresses> Keeper<A> {
     pub(super) fn new(tasks: Tasks, home: Home) -> Self {
         let reporter = Reporter { controller: "ferro-network".into(), instance: None };
         let recorder = Recorder::new(home.client.clone(), reporter);
-        Self { tasks, home, recorder, running: None, trouble: None, kind: PhantomData }
+        Self { tasks, home, recorder, running: None, trouble: None }
     }
 
     /// Starts the address manager, or starts it anew for other settings; says when to try again.
