@@ -1,6 +1,9 @@
 //! How the networks of clusters are joined: packets, encrypted, between gateways.
 
 pub mod dataplane;
+pub mod door;
+pub mod gateway;
 pub mod ipam;
+pub mod manager;
 pub mod packet;
 pub mod wireguard;

@@ -104,8 +104,11 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
     tasks.spawn("controller", async move {
         config.ready().await?;
         drop(pending);
-        let work =
-            ferro_peering::controller::run(theirs, client.clone(), args.namespace.clone(), config, metrics);
+        let (api, namespace) = (client.clone(), args.namespace.clone());
+        let work = async move {
+            let home = ferro_peering::controller::home(&theirs, api, namespace, config);
+            ferro_peering::controller::run(theirs, home, metrics).await
+        };
         // The work holds the state of all controllers.
         Box::pin(leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work)).await
     });

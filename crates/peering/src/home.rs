@@ -8,12 +8,13 @@ use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::labels;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
 use crate::identity::Own;
+use crate::networks::Networks;
 
 /// This cluster.
 #[derive(Clone)]
@@ -28,6 +29,10 @@ pub struct Home {
     pub peers: Watched<ForeignCluster>,
     /// The Secrets of the installation: its own, and those with what it shows to peers.
     pub secrets: Watched<Secret>,
+    /// Its nodes, and those that stand for peers.
+    pub nodes: Watched<Node>,
+    /// What there is of the networks to peers.
+    pub networks: Networks,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 
@@ -43,10 +48,12 @@ impl Home {
         let peers = Watched::start(tasks, "peers", Api::all(client.clone()), watcher::Config::default());
         let of_ours = watcher::Config::default().labels(&labels::PART_OF.selector());
         let secrets = Watched::start(tasks, "secrets", Api::namespaced(client.clone(), &namespace), of_ours);
-        Self { client, namespace, config, peers, secrets, own }
+        let nodes = Watched::start(tasks, "nodes", Api::all(client.clone()), watcher::Config::default());
+        let networks = Networks::start(tasks, &client);
+        Self { client, namespace, config, peers, secrets, nodes, networks, own }
     }
 
-    /// Waits until all of it is known.
+    /// Waits until all of it is known, but for nodes and networks: who reads those waits for them.
     pub async fn ready(&self) -> Result<()> {
         self.config.ready().await?;
         self.peers.ready().await?;

@@ -15,6 +15,7 @@ pub mod identity;
 pub mod keepsake;
 pub mod lan;
 pub mod metrics;
+pub mod networks;
 pub mod peers;
 pub mod reach;
 pub mod remote;

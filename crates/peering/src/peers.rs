@@ -51,7 +51,7 @@ pub async fn run(
     rejected: watch::Sender<BTreeSet<String>>,
     metrics: Metrics,
 ) -> Result<()> {
-    let stock = Stock::start(&tasks, &home.client);
+    let stock = Stock::start(&tasks, &home);
     let books = Books::start(&tasks, home.client.clone(), stock.nodes.clone());
     home.ready().await?;
     stock.ready().await?;
@@ -94,6 +94,7 @@ impl Memory {
 
 impl Controller {
     async fn run(mut self) -> Result<()> {
+        let mut hindrance = self.home.networks.hindrance.subscribe();
         loop {
             let wake = self.round().await?;
             tokio::select! {
@@ -103,6 +104,7 @@ impl Controller {
                 changed = self.stock.changed() => changed?,
                 changed = self.books.changed() => changed?,
                 changed = self.links.changed() => changed?,
+                changed = hindrance.changed() => changed?,
                 () = tokio::time::sleep_until(wake) => {}
             }
             tokio::time::sleep(GATHER).await;

@@ -17,6 +17,17 @@ pub struct LiqonetConfig {
     #[schemars(extend("default" = NetworkMode::default()))]
     pub mode: Option<NetworkMode>,
 
+    /// The network of this cluster's pods, as kube-controller-manager has it in --cluster-cidr. When left out, it is
+    /// found out from the nodes.
+    #[serde(rename = "podCIDR", skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = schema::cidr)]
+    pub pod_cidr: Option<String>,
+
+    /// The network of this cluster's services. When left out, it is found out from the object ServiceCIDR kubernetes.
+    #[serde(rename = "serviceCIDR", skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = schema::cidr)]
+    pub service_cidr: Option<String>,
+
     /// The networks from which replacements are taken when those of a peer overlap with others in use here.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(

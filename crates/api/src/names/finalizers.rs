@@ -12,3 +12,5 @@ pub const NAMESPACE_MAP: &str = "virtualkubelet.liqo.io/namespaces";
 pub const OFFLOADING: &str = "offloading.liqo.io/namespaces";
 /// On a TunnelEndpoint: networks, routes and rules of the peer are released first.
 pub const TUNNEL: &str = "net.liqo.io/tunnel";
+/// On a NetworkConfig of ours: the tunnel to the peer and all addresses that are kept for it are released first.
+pub const ADDRESSES: &str = "net.liqo.io/addresses";

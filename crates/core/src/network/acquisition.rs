@@ -29,6 +29,14 @@ pub fn default_pools() -> Vec<IpNet> {
     vec![v4(10, 0, 8), v4(192, 168, 16), v4(172, 16, 12), v6.into()]
 }
 
+/// The mask of the largest network that one cluster may have: otherwise one could take all that is private.
+pub fn shortest_mask(network: &IpNet) -> u8 {
+    match network {
+        IpNet::V4(_) => 10,
+        IpNet::V6(_) => 32,
+    }
+}
+
 /// The first network of this size in the pools that overlaps nothing that is taken.
 pub fn replacement(wanted: &IpNet, pools: &[IpNet], taken: &Networks) -> Option<IpNet> {
     pools.iter().find_map(|pool| first_free(wanted, pool, taken))

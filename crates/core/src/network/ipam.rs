@@ -113,9 +113,16 @@ impl Ipam {
 
     /// Finds names for the networks of a peer. The same offer has the same answer; another one takes its place.
     pub fn acquire(&mut self, peer: &str, offered: Offered) -> Result<Answer, Refusal> {
+        let agreement = self.names_for(peer, offered)?;
+        self.peers.insert(peer.to_owned(), agreement);
+        Ok(agreement.answer())
+    }
+
+    /// What [`Self::acquire`] would come to.
+    pub fn names_for(&self, peer: &str, offered: Offered) -> Result<Agreement, Refusal> {
         let before = self.peers.get(peer);
         if let Some(agreement) = before.filter(|agreement| agreement.offered() == offered) {
-            return Ok(agreement.answer());
+            return Ok(*agreement);
         }
         let ours = before.and_then(|agreement| agreement.ours);
         let mut taken: Vec<IpNet> = self.taken(peer).collect();
@@ -124,13 +131,11 @@ impl Ipam {
             taken.push(named.here());
             Ok::<_, Refusal>(named)
         };
-        let agreement = Agreement {
+        Ok(Agreement {
             their_pods: name(offered.pod.trunc())?,
             their_external: offered.external.map(|external| name(external.trunc())).transpose()?,
             ours,
-        };
-        self.peers.insert(peer.to_owned(), agreement);
-        Ok(agreement.answer())
+        })
     }
 
     /// A network keeps its name where that is free, and private: a peer must not draw traffic to itself that is meant

@@ -53,7 +53,8 @@ fn state(snapshot: &Snapshot<'_>) -> State {
     let rights = snapshot.access.peer_admitted || snapshot.access.identity_kept;
     if uses || incoming.offer.is_some() {
         State::Ending
-    } else if !snapshot.remaining.is_empty() && !snapshot.peer_is_lost() {
+    } else if !snapshot.remaining.is_empty() {
+        // What cannot be removed at a peer that is lost is given up by whoever made it, as long as we know who we are there.
         State::Clearing
     } else if rights {
         State::Parting

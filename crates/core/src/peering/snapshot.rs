@@ -25,7 +25,8 @@ pub struct Snapshot<'a> {
     pub incoming: IncomingFacts<'a>,
     /// Whether pods of the two clusters reach each other.
     pub network: &'a NetworkStatus,
-    /// Other objects of ours in the peer's namespace, which their controllers remove when the peerings end.
+    /// Other objects of ours in the peer's namespace, which their controllers remove when the peerings end; without the
+    /// peer if it is lost.
     pub remaining: &'a [String],
     /// The time.
     pub now: Timestamp,

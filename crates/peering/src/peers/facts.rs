@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ferro_api::config::{ClusterConfigSpec, NetworkMode};
-use ferro_api::discovery::{AuthState, ForeignCluster, NetworkState, NetworkStatus, ResourceRequest};
+use ferro_api::config::ClusterConfigSpec;
+use ferro_api::discovery::{AuthState, ForeignCluster, NetworkStatus, ResourceRequest};
 use ferro_api::names::{labels, taints};
 use ferro_api::sharing::{OfferPhase, ResourceOffer, ResourceOfferSpec};
 use ferro_core::auth::enrolment::Conflict;
 use ferro_core::keepalive::{Heartbeat, Timing};
+use ferro_core::network::exchange;
 use ferro_core::offer::{ResourceReader as _, Terms, compose, storage_classes};
 use ferro_core::peering::{Access, IncomingFacts, NodeFacts, OutgoingFacts, Snapshot, Standing, Tenant};
 use ferro_core::replication::inbound;
@@ -24,6 +25,7 @@ use crate::enrol;
 use crate::home::Home;
 use crate::identity::Own;
 use crate::keepsake::{self, Keepsake};
+use crate::networks::Parts;
 
 /// What is known about one peer.
 pub(super) struct Facts {
@@ -40,6 +42,7 @@ pub(super) struct Facts {
     pub(super) offer: Option<Arc<ResourceOffer>>,
     quote: Option<ResourceOfferSpec>,
     network: NetworkStatus,
+    remaining: Vec<String>,
     answer: Option<AuthState>,
     others_offered: u32,
     others_served: u32,
@@ -66,6 +69,8 @@ impl Facts {
         let authentication = peer.status.as_ref().and_then(|status| status.authentication.as_ref());
         let (requests, offers) = (stock.requests.all(), stock.offers.all());
         let node = id.and_then(|id| node_of(stock, id));
+        let parts = namespace.as_deref().zip(id).map(|(namespace, id)| stock.networks.of(namespace, &us, id));
+        let parts = parts.unwrap_or_default();
         let mut facts = Self {
             keepsake: secret.as_deref().map(Keepsake::of).map(|keepsake| match id {
                 Some(_) => keepsake,
@@ -83,7 +88,8 @@ impl Facts {
             asked: copy(&requests, namespace.as_deref(), &us, id),
             offer: original(&offers, namespace.as_deref(), id),
             quote: None,
-            network: network(settings),
+            network: network(peer, settings, &parts, stock),
+            remaining: parts.remaining(),
             answer: authentication.map(|authentication| authentication.state),
             others_offered: others(&offers, id, |offer| {
                 labels::REPLICATED.is_on(&offer.metadata)
@@ -167,7 +173,7 @@ impl Facts {
                 accepted_elsewhere: self.others_served,
             },
             network: &self.network,
-            remaining: &[],
+            remaining: &self.remaining,
             now,
         }
     }
@@ -263,11 +269,15 @@ fn others(offers: &[Arc<ResourceOffer>], id: Option<&str>, counts: impl Fn(&Reso
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Until the networks are joined by us, only somebody else can have joined them.
-fn network(settings: &ClusterConfigSpec) -> NetworkStatus {
-    let state = match settings.liqonet().mode() {
-        NetworkMode::External => NetworkState::External,
-        NetworkMode::Internal => NetworkState::None,
-    };
-    NetworkStatus { state, ..NetworkStatus::default() }
+/// Whether the networks are joined, by us or by somebody else.
+fn network(
+    peer: &ForeignCluster,
+    settings: &ClusterConfigSpec,
+    parts: &Parts,
+    stock: &Stock,
+) -> NetworkStatus {
+    let mode = settings.liqonet().mode();
+    let hindrance = stock.networks.hindrance.borrow().clone();
+    let wish = exchange::wish(peer, mode);
+    exchange::shown(&peer.name_any(), mode, wish, parts.objects(), hindrance.as_deref())
 }

@@ -11,7 +11,10 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Resource, ResourceExt as _};
+
+use crate::home::Home;
+use crate::networks::Networks;
 
 /// Whether a watch has seen what was written.
 pub(super) type Check = Box<dyn Fn() -> bool + Send + Sync>;
@@ -36,10 +39,12 @@ pub(super) struct Stock {
     pub(super) offers: Watched<ResourceOffer>,
     pub(super) nodes: Watched<Node>,
     pub(super) classes: Watched<StorageClass>,
+    pub(super) networks: Networks,
 }
 
 impl Stock {
-    pub(super) fn start(tasks: &Tasks, client: &Client) -> Self {
+    pub(super) fn start(tasks: &Tasks, home: &Home) -> Self {
+        let client = &home.client;
         let of_ours = watcher::Config::default().labels(&labels::PART_OF.selector());
         let all = watcher::Config::default();
         Self {
@@ -47,8 +52,9 @@ impl Stock {
             bindings: Watched::start(tasks, "bindings", Api::all(client.clone()), of_ours),
             requests: Watched::start(tasks, "requests", Api::all(client.clone()), all.clone()),
             offers: Watched::start(tasks, "offers", Api::all(client.clone()), all.clone()),
-            nodes: Watched::start(tasks, "nodes", Api::all(client.clone()), all.clone()),
+            nodes: home.nodes.clone(),
             classes: Watched::start(tasks, "storage classes", Api::all(client.clone()), all),
+            networks: home.networks.clone(),
         }
     }
 
@@ -58,7 +64,8 @@ impl Stock {
         self.requests.ready().await?;
         self.offers.ready().await?;
         self.nodes.ready().await?;
-        self.classes.ready().await
+        self.classes.ready().await?;
+        self.networks.ready().await
     }
 
     /// Waits until any of it changes.
@@ -70,6 +77,8 @@ impl Stock {
             changed = self.offers.changed() => changed,
             changed = self.nodes.changed() => changed,
             changed = self.classes.changed() => changed,
+            changed = self.networks.configs.changed() => changed,
+            changed = self.networks.tunnels.changed() => changed,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::{ForeignCluster, PeeringState};
+use ferro_fabric::ipam::Handle;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::Readiness;
 use ferro_runtime::shutdown::Tasks;
@@ -124,13 +125,9 @@ impl Site {
         let controller = self.client_of("ferro-controller", fuse).await?;
         let config =
             Watched::start(&tasks, "configuration", Api::all(controller.clone()), watcher::Config::default());
-        let work = ferro_peering::controller::run(
-            tasks.clone(),
-            controller,
-            NAMESPACE.into(),
-            config,
-            Metrics::default(),
-        );
+        let home = ferro_peering::controller::home(&tasks, controller, NAMESPACE.into(), config);
+        tasks.spawn("networks", ferro_fabric::manager::run::<Handle>(tasks.clone(), home.clone()));
+        let work = ferro_peering::controller::run(tasks.clone(), home, Metrics::default());
         tasks.spawn("controller", work);
         self.roles = Some(tasks);
         Ok(())
