@@ -1,6 +1,7 @@
 //! What the commands about the network show of objects in a real cluster.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::jiff::Timestamp;
 use rig::topology::Cluster;
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
@@ -12,13 +13,9 @@ const TURIN: &str = "d14e610e-4c1b-802c-a5f1-5ef6f39c0490";
 /// All that is known of the network with turin, but for states.
 fn objects() -> Value {
     let net = "net.liqo.io/v1alpha1";
-    let node = |name: &str, ip: &str| {
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "addresses": [{"type": "InternalIP", "address": ip}],
-        }})
-    };
     let items = json!([
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "rome-1"}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "rome-2"}},
         {"apiVersion": "discovery.liqo.io/v1alpha1", "kind": "ForeignCluster", "metadata": {"name": "turin"},
             "spec": {
                 "authUrl": "https://192.0.2.2:30443",
@@ -36,8 +33,6 @@ fn objects() -> Value {
             "data": {"node": "rome-1", "nodeIP": "172.18.0.2", "endpointIP": "192.0.2.1", "port": "51820"}},
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client", "namespace": "default"}, "spec": {
             "nodeName": "rome-2", "containers": [{"name": "main", "image": "none"}]}},
-        node("rome-1", "172.18.0.2"),
-        node("rome-2", "172.18.0.3"),
     ]);
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
@@ -68,6 +63,12 @@ fn the_network_is_shown_and_a_packet_is_followed_to_the_first_broken_link() -> R
         let manifests = objects().to_string();
         // The controller-manager may not have made the service account of the pod yet.
         eventually("the objects can be made", || cluster.apply(&manifests)).await?;
+        for (name, ip) in [("rome-1", "172.18.0.2"), ("rome-2", "172.18.0.3")] {
+            let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": Timestamp::now()});
+            let addresses = json!([{"type": "InternalIP", "address": ip}]);
+            let status = json!({"conditions": [ready], "addresses": addresses});
+            set_status(cluster, &["node", name], &status).await?;
+        }
         let running = json!({"phase": "Running", "podIP": "10.244.0.7", "podIPs": [{"ip": "10.244.0.7"}]});
         set_status(cluster, &["pod", "client"], &running).await?;
         let probe = json!({"roundTripMicroseconds": 812, "jitterMicroseconds": 40, "lostPerThousand": 4});
