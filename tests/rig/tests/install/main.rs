@@ -1,6 +1,7 @@
 //! The installation: the embedded chart is the chart that Helm renders, and what comes with it goes with it.
 
 mod chart;
+mod network;
 mod rights;
 
 use std::path::PathBuf;

@@ -36,7 +36,11 @@ impl fmt::Display for Link {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The pod does not run.
-    #[error("the pod {pod} is {phase} and has to be Running; see 'kubectl {} describe pod {}'", namespace(.pod), name(.pod))]
+    #[error(
+        "the pod {pod} is {phase} and has to be Running; see 'kubectl {} describe pod {}'",
+        namespace(.pod),
+        name(.pod)
+    )]
     NotRunning {
         /// With its namespace.
         pod: String,

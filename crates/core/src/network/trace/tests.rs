@@ -116,9 +116,9 @@ fn v1_there_and_back_with_both_networks_the_same() {
             "sends",
             "route 10.0.0.0/24 via 172.18.0.2 dev ferro.vxlan",
             "VXLAN to 172.18.0.2, UDP port 51880",
-            "10.244.0.7 becomes 10.0.40.7, to the name that turin has for it",
+            "10.244.0.7 becomes 10.0.40.7, as turin names it",
             "WireGuard to 192.0.2.2:30020",
-            "10.0.0.5 becomes 10.244.0.5, to its own name for it",
+            "10.0.0.5 becomes 10.244.0.5, as it is named there",
             "gets it, and sees 10.0.40.7 as its client",
         ]
     );
@@ -263,12 +263,12 @@ fn a_service_that_serves_nobody_is_the_broken_link() {
 
 #[test]
 fn the_first_broken_link_is_named_with_what_to_do() {
+    type Change<'a> = Box<dyn FnOnce(&mut Snapshot) + 'a>;
     let connection = |snapshot: &mut Snapshot, status: Option<ConnectionStatus>, message: Option<&str>| {
         let status_message = message.map(str::to_owned);
         snapshot.endpoints[0].status.as_mut().unwrap().connection =
             status.map(|status| Connection { status: Some(status), status_message, ..Connection::default() });
     };
-    type Change<'a> = Box<dyn FnOnce(&mut Snapshot) + 'a>;
     let cases: [(Change<'_>, Link, usize, &str); 14] = [
         (Box::new(|now| now.source.phase = "Pending".into()), Link::Pod, 0, "describe pod client"),
         (Box::new(|now| now.source.ips = vec![ip("fd00::7")]), Link::Pod, 0, "only like reaches like"),

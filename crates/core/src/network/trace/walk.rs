@@ -20,10 +20,12 @@ pub fn trace(snapshot: &Snapshot) -> Vec<Way> {
     if let Err(fault) = walk.pod_runs().and_then(|()| can_serve(service)) {
         return vec![Way { broken: Some(fault), ..Way::default() }];
     }
-    let mut ways: BTreeMap<Option<String>, Way> = BTreeMap::new();
+    // Endpoints of one cluster are reached alike, unless one of them is not reached at all.
+    let mut ways: BTreeMap<(Option<String>, bool), Way> = BTreeMap::new();
     for endpoint in service.ready.iter().collect::<BTreeSet<_>>() {
         let way = walk.to(*endpoint, Some(service));
-        ways.entry(way.peer.clone()).and_modify(|same| same.alike += 1).or_insert(way);
+        let which = (way.peer.clone(), way.broken.is_some());
+        ways.entry(which).and_modify(|same| same.alike += 1).or_insert(way);
     }
     ways.into_values().collect()
 }
@@ -162,7 +164,7 @@ impl<'a> Walk<'a> {
             }
         })?;
         let name = self.name(peer);
-        let what = renamed(packet.source, outside.source, &format!("to the name that {name} has for it"));
+        let what = renamed(packet.source, outside.source, &format!("as {name} names it"));
         way.pass(Place::Gateway(gateway.node.clone()), packet, outside, &what);
         let endpoint = self.now.endpoints.iter().find(|endpoint| endpoint.spec.cluster_id == peer);
         if let Some((status, message)) = endpoint.and_then(complaint) {
@@ -171,7 +173,7 @@ impl<'a> Walk<'a> {
         let Some(tunnel) = self.tunnels.get(peer) else { return Err(self.unusable(peer)) };
         let what = format!("WireGuard to {}", tunnel.endpoint);
         way.pass(Place::Tunnel(name.clone()), outside, outside, &what);
-        self.at_peer(&name, tunnel, outside, way);
+        at_peer(&name, tunnel, outside, way);
         self.back(peer, gateway, outside, way);
         Ok(())
     }
@@ -202,26 +204,6 @@ impl<'a> Walk<'a> {
         if is_ready { Ok(()) } else { Err(Fault::NodeNotReady(name.to_owned())) }
     }
 
-    /// What the peer does, as far as it follows from what was agreed on.
-    fn at_peer(&self, name: &str, tunnel: &Tunnel, outside: Packet, way: &mut Way) {
-        let gateway = Place::PeerGateway(name.to_owned());
-        let Some(pod) = tunnel.agreement.their_pods.outward(outside.destination) else {
-            let is_probe = tunnel.probe.is_some_and(|probe| probe.theirs == outside.destination);
-            let (after, what) = if is_probe {
-                (Some(outside), "answers by itself: this is its own address")
-            } else {
-                (None, "redirects it; to whom, 'ferro network rules' says there")
-            };
-            way.hops.push(Hop { place: gateway, before: outside, after, what: what.into() });
-            return;
-        };
-        let inside = Packet { destination: pod, ..outside };
-        let what = renamed(outside.destination, pod, "to its own name for it");
-        way.pass(gateway, outside, inside, &what);
-        let what = format!("gets it, and sees {} as its client", inside.source);
-        way.pass(Place::Peer(name.to_owned()), inside, inside, &what);
-    }
-
     /// The answer: the same way in the other direction.
     fn back(&self, peer: &str, gateway: &Gateway, outside: Packet, way: &mut Way) {
         let name = self.name(peer);
@@ -234,16 +216,36 @@ impl<'a> Walk<'a> {
         };
         if let Some(inside) = arrived {
             hop(Place::Peer(name.clone()), inside, inside, "answers".into());
-            let what = renamed(inside.source, reply.source, "to the name that it has here");
+            let what = renamed(inside.source, reply.source, "as it is named here");
             hop(Place::PeerGateway(name.clone()), inside, reply, what);
         }
         hop(Place::Tunnel(name), reply, reply, "WireGuard".into());
         if let Ok(home) = self.table.inbound(peer, reply) {
-            let what = renamed(reply.destination, home.destination, "to its own name");
+            let what = renamed(reply.destination, home.destination, "as it is named here");
             hop(Place::Gateway(gateway.node.clone()), reply, home, what);
             hop(Place::Pod(self.now.source.pod.clone()), home, home, "gets the answer".into());
         }
     }
+}
+
+/// What the peer does, as far as it follows from what was agreed on.
+fn at_peer(name: &str, tunnel: &Tunnel, outside: Packet, way: &mut Way) {
+    let gateway = Place::PeerGateway(name.to_owned());
+    let Some(pod) = tunnel.agreement.their_pods.outward(outside.destination) else {
+        let is_probe = tunnel.probe.is_some_and(|probe| probe.theirs == outside.destination);
+        let (after, what) = if is_probe {
+            (Some(outside), "answers by itself: this is its own address")
+        } else {
+            (None, "redirects it; to whom, 'ferro network rules' says there")
+        };
+        way.hops.push(Hop { place: gateway, before: outside, after, what: what.into() });
+        return;
+    };
+    let inside = Packet { destination: pod, ..outside };
+    let what = renamed(outside.destination, pod, "as it is named there");
+    way.pass(gateway, outside, inside, &what);
+    let what = format!("gets it, and sees {} as its client", inside.source);
+    way.pass(Place::Peer(name.to_owned()), inside, inside, &what);
 }
 
 fn renamed(before: IpAddr, after: IpAddr, why: &str) -> String {

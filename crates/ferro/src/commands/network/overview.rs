@@ -118,7 +118,7 @@ impl Overview {
                 endpoint: gateway.endpoint.clone(),
             }),
             peers,
-            problems: problems(network, &unusable, &without),
+            problems: problems(network, &usable, &unusable, &without),
         }
     }
 
@@ -169,7 +169,12 @@ fn lacks_tunnel(peer: &ForeignCluster, network: &Network) -> bool {
     wants && !has && !network.external_mode
 }
 
-fn problems(network: &Network, unusable: &[Problem], without: &[&ForeignCluster]) -> Vec<String> {
+fn problems(
+    network: &Network,
+    usable: &BTreeMap<String, Tunnel>,
+    unusable: &[Problem],
+    without: &[&ForeignCluster],
+) -> Vec<String> {
     let mut problems = Vec::new();
     if network.external_mode {
         problems.push(
@@ -183,10 +188,7 @@ fn problems(network: &Network, unusable: &[Problem], without: &[&ForeignCluster]
     let names = network.names();
     let name = |id: &String| names.get(id).unwrap_or(id).clone();
     problems.extend(unusable.iter().map(|problem| format!("{}: {problem}", name(&problem.peer))));
-    let is_usable = |endpoint: &&TunnelEndpoint| {
-        !unusable.iter().any(|problem| problem.object == problem_object(endpoint))
-    };
-    let usable = network.endpoints.iter().filter(is_usable);
+    let usable = network.endpoints.iter().filter(|endpoint| usable.contains_key(&endpoint.spec.cluster_id));
     problems.extend(usable.filter_map(|endpoint| complaint(&name(&endpoint.spec.cluster_id), endpoint)));
     problems.extend(without.iter().map(|peer| {
         let said = peer.status.as_ref().and_then(|status| status.network.as_ref()?.message.clone());
@@ -194,11 +196,6 @@ fn problems(network: &Network, unusable: &[Problem], without: &[&ForeignCluster]
         format!("{name}: {}", said.unwrap_or_else(|| Fault::NoTunnel(name.clone()).to_string()))
     }));
     problems
-}
-
-/// As problems name an endpoint.
-fn problem_object(endpoint: &TunnelEndpoint) -> String {
-    format!("TunnelEndpoint {}/{}", endpoint.namespace().unwrap_or_default(), endpoint.name_any())
 }
 
 impl Peer {

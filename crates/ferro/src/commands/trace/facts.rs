@@ -42,7 +42,7 @@ pub(super) async fn snapshot(
         gateway: network.gateway.as_ref().and_then(|gateway| {
             Some(Gateway { node: gateway.node.clone(), node_ip: gateway.node_ip? })
         }),
-        nodes: nodes.iter().map(|object| (object.name_any(), node(object))).collect(),
+        nodes: nodes.items.iter().map(|object| (object.name_any(), node(object))).collect(),
         endpoints: network.endpoints.clone(),
         mappings: network.mappings.clone(),
         names: network.names(),
@@ -74,7 +74,7 @@ async fn target(client: &Client, namespace: &str, wanted: &Wanted) -> anyhow::Re
         Wanted::Address(ip) => {
             let services = Api::<ServiceObject>::all(client.clone()).list(&ListParams::default()).await;
             let services = services.explain(|| "list the Services".into())?;
-            match services.iter().find(|service| own_ips(service).contains(ip)) {
+            match services.items.iter().find(|service| own_ips(service).contains(ip)) {
                 Some(service) => of_service(client, service, None).await,
                 None => Ok(Target::Address(*ip)),
             }

@@ -124,14 +124,14 @@ fn hops(hops: &[Hop]) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::{Shown, ways};
-    use crate::network::tests::{TURIN, connected, joined};
+    use crate::network::tests::{connected, joined};
     use ferro_core::network::trace::{Gateway, Node, Snapshot, Source, Target, trace};
     use serde_json::{Value, json};
 
     /// The way from a pod on the second node to a pod of turin.
-    pub(in super::super) fn snapshot(connection: &Value) -> Snapshot {
+    fn snapshot(connection: &Value) -> Snapshot {
         let network = joined(connection);
         let node = |ip: &str| Node { ips: vec![ip.parse().unwrap()], ready: true, is_virtual: false };
         Snapshot {
@@ -165,9 +165,9 @@ WHERE                BEFORE                   AFTER                    WHAT HAPP
 pod default/client   10.244.0.7 > 10.0.0.5    same                     sends
 node rome-2          10.244.0.7 > 10.0.0.5    same                     route 10.0.0.0/24 via 172.18.0.2 dev ferro.vxlan
 overlay to rome-1    10.244.0.7 > 10.0.0.5    same                     VXLAN to 172.18.0.2, UDP port 51880
-gateway on rome-1    10.244.0.7 > 10.0.0.5    10.0.40.7 > 10.0.0.5     10.244.0.7 becomes 10.0.40.7, to the name that turin has for it
+gateway on rome-1    10.244.0.7 > 10.0.0.5    10.0.40.7 > 10.0.0.5     10.244.0.7 becomes 10.0.40.7, as turin names it
 tunnel to turin      10.0.40.7 > 10.0.0.5     same                     WireGuard to 192.0.2.2:30020
-gateway of turin     10.0.40.7 > 10.0.0.5     10.0.40.7 > 10.244.0.5   10.0.0.5 becomes 10.244.0.5, to its own name for it
+gateway of turin     10.0.40.7 > 10.0.0.5     10.0.40.7 > 10.244.0.5   10.0.0.5 becomes 10.244.0.5, as it is named there
 endpoint in turin    10.0.40.7 > 10.244.0.5   same                     gets it, and sees 10.0.40.7 as its client
 "
         );
@@ -199,13 +199,12 @@ endpoint in turin    10.0.40.7 > 10.244.0.5   same                     gets it, 
                 "place": {"kind": "gateway", "name": "rome-1"},
                 "before": {"source": "10.244.0.7", "destination": "10.0.0.5"},
                 "after": {"source": "10.0.40.7", "destination": "10.0.0.5"},
-                "what": "10.244.0.7 becomes 10.0.40.7, to the name that turin has for it",
+                "what": "10.244.0.7 becomes 10.0.40.7, as turin names it",
             })
         );
         assert_eq!(value["back"].as_array().unwrap().len(), 5);
         assert_eq!(value.get("broken"), None);
         let mut early = snapshot;
-        early.endpoints[0].spec.cluster_id = TURIN.into();
         early.source.phase = "Pending".into();
         let found = trace(&early);
         let value = serde_json::to_value(Shown::of(&found[0], &early.names)).unwrap();
