@@ -1,6 +1,7 @@
 //! The Service of the address manager points to whoever leads: the leader says so itself, in the one EndpointSlice.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferro_api::names::labels;
@@ -9,6 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource as _};
 use serde_json::json;
+use tracing::warn;
 
 use crate::ipam::PORT;
 
@@ -16,8 +18,19 @@ use crate::ipam::PORT;
 pub const SERVICE: &str = "ferro-ipam";
 const MANAGER: &str = "ferro-ipam";
 
-/// Points the Service to this address.
-pub async fn open(client: &Client, namespace: &str, ip: IpAddr) -> Result<()> {
+/// How long to wait after a failure.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Points the Service to this address; tries until it does.
+pub async fn keep(client: Client, namespace: String, ip: IpAddr) -> Result<()> {
+    while let Err(error) = open(&client, &namespace, ip).await {
+        warn!(error = format!("{error:#}"), "other processes cannot find the address manager");
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn open(client: &Client, namespace: &str, ip: IpAddr) -> Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let service = services.get(SERVICE).await.context("cannot find the Service of the address manager")?;
     let owner = service.owner_ref(&()).context("the Service of the address manager has no identity")?;

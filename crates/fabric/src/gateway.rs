@@ -12,11 +12,11 @@ mod key;
 pub mod notice;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ferro_api::config::ClusterConfig;
 use ferro_api::net::{NatMapping, TunnelEndpoint};
 use ferro_core::network::{Problem, Tunnel, tunnels};
@@ -77,7 +77,9 @@ pub async fn run(
     let follower = follow::start(&tasks, client.clone(), settings.namespace);
     let keeper = Keeper {
         engine: Arc::new(engine),
-        reporter: Reporter::new(client, &house, &place),
+        reporter: Reporter::new(client, &house),
+        _house: house,
+        probed: BTreeSet::new(),
         figures,
         follower,
         sources,
@@ -132,6 +134,10 @@ struct Keeper {
     sources: Sources,
     /// What was logged of the resources that are not used.
     told: Vec<Problem>,
+    /// The peers whose tunnels are probed.
+    probed: BTreeSet<String>,
+    /// The network of the gateway goes with it.
+    _house: House,
 }
 
 impl Keeper {
@@ -145,7 +151,7 @@ impl Keeper {
                     changed = self.sources.endpoints.changed() => { changed?; break }
                     changed = self.sources.mappings.changed() => { changed?; break }
                     changed = self.follower.changed() => { changed?; break }
-                    _ = tick.tick() => self.look().await,
+                    _ = tick.tick() => self.look().await?,
                 }
             }
         }
@@ -157,6 +163,8 @@ impl Keeper {
         let mappings = self.sources.mappings(heard.as_ref().map(|heard| heard.mappings()));
         let (wanted, problems) = tunnels(&self.sources.endpoints(), &mappings);
         self.tell(problems);
+        let is_probed = |(_, tunnel): &(&String, &Tunnel)| tunnel.probe.is_some();
+        self.probed = wanted.iter().filter(is_probed).map(|(peer, _)| peer.clone()).collect();
         let plans: BTreeMap<String, PeerPlan> =
             wanted.into_iter().map(|(peer, tunnel)| (peer, plan(tunnel))).collect();
         let engine = Arc::clone(&self.engine);
@@ -179,10 +187,14 @@ impl Keeper {
         self.told = problems;
     }
 
-    async fn look(&mut self) {
+    async fn look(&mut self) -> Result<()> {
+        if let Some(failure) = self.engine.failure() {
+            bail!("the tunnels have ended: {failure}");
+        }
         let statistics = self.engine.statistics();
         self.figures.set(&statistics, self.engine.drops());
-        self.reporter.report(&self.sources.endpoints.all(), &statistics).await;
+        self.reporter.report(&self.sources.endpoints.all(), &statistics, &self.probed).await;
+        Ok(())
     }
 }
 

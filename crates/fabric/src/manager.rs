@@ -30,7 +30,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-pub use addresses::Addresses;
+pub use addresses::{Addresses, Served};
 use addresses::Keeper;
 use hand::Hand;
 

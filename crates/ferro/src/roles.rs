@@ -1,11 +1,13 @@
 //! The roles that run inside a cluster: each a process with its own rights, wired here and decided elsewhere.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
 use ferro_fabric::gateway::figures::Figures;
 use ferro_fabric::gateway::{self, Settings};
+use ferro_fabric::manager::{self, Served};
+use ferro_fabric::door;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
@@ -24,6 +26,9 @@ pub(crate) struct Args {
     /// The name of the pod, which is also its name in elections
     #[arg(long, env = "POD_NAME", default_value = "ferro")]
     pod: String,
+    /// The address of the pod
+    #[arg(long, env = "POD_IP")]
+    address: Option<IpAddr>,
     /// The node that the pod runs on
     #[arg(long, env = "NODE_NAME", default_value = "")]
     node: String,
@@ -107,6 +112,10 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
         let (api, namespace) = (client.clone(), args.namespace.clone());
         let work = async move {
             let home = ferro_peering::controller::home(&theirs, api, namespace, config);
+            theirs.spawn("network", manager::run::<Served>(theirs.clone(), home.clone()));
+            if let Some(address) = args.address {
+                theirs.spawn("door", door::keep(home.client.clone(), home.namespace.clone(), address));
+            }
             ferro_peering::controller::run(theirs, home, metrics).await
         };
         // The work holds the state of all controllers.

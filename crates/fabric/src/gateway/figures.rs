@@ -77,10 +77,9 @@ impl Figures {
             let peer = Peer { cluster_id: peer.clone() };
             raise(&self.sent.get_or_create(&peer), seen.sent.bytes);
             raise(&self.received.get_or_create(&peer), seen.received.bytes);
-            let Some(probe) = seen.probe else { continue };
-            if let Some(round_trip) = probe.round_trip {
-                self.round_trip.get_or_create(&peer).set(round_trip.as_secs_f64());
-            }
+            let probe = seen.quality;
+            let Some(round_trip) = probe.round_trip else { continue };
+            self.round_trip.get_or_create(&peer).set(round_trip.as_secs_f64());
             self.jitter.get_or_create(&peer).set(probe.jitter.as_secs_f64());
             self.lost.get_or_create(&peer).set(f64::from(probe.lost_per_thousand) / 1000.0);
         }

@@ -4,6 +4,7 @@
 //! slower; what is written there trails, and serves a gateway that starts while nobody manages addresses.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,28 +15,18 @@ use ferro_api::proto::gateway::{Acknowledged, Change, Entry};
 use ferro_runtime::shutdown::Tasks;
 use futures::{StreamExt as _, stream};
 use http::Uri;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::{Api, Client};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::door::SERVICE;
-use crate::ipam::PORT;
+use crate::ipam::client::{self, Channel, Identity};
+use crate::ipam::{GATEWAY, PORT};
 
-/// The Secret by which the gateway shows who it is.
-const IDENTITY: &str = "ferro-ipam-gateway";
 /// How long it waits before it connects again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How large a change may be: all redirections of all peers.
-const LARGEST: usize = 64 << 20;
 
 /// All redirections of a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -123,7 +114,7 @@ impl Session {
     }
 
     async fn follow(&self) -> Result<()> {
-        let mut client = self.connect().await?.max_decoding_message_size(LARGEST);
+        let mut client = self.connect().await?;
         let acknowledgements = stream::unfold(self.to_send.clone(), |mut to_send| async {
             to_send.changed().await.ok()?;
             let next = to_send.borrow_and_update().clone();
@@ -139,45 +130,16 @@ impl Session {
         bail!("the address manager has ended")
     }
 
-    async fn connect(
-        &self,
-    ) -> Result<GatewayClient<HttpClient<hyper_rustls::HttpsConnector<HttpConnector>, tonic::body::Body>>> {
+    /// Who this is and where to go, read anew for each connection: certificates are renewed.
+    async fn connect(&self) -> Result<GatewayClient<Channel>> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secret = secrets.get(GATEWAY).await.context("cannot read the gateway's certificate")?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), &self.namespace);
         let service = services.get(SERVICE).await.context("cannot find the address manager")?;
         let ip = service.spec.and_then(|spec| spec.cluster_ip).context("the address manager has no address")?;
-        let host = if ip.contains(':') { format!("[{ip}]") } else { ip };
-        let origin: Uri = format!("https://{host}:{PORT}").parse().context("the address of the address manager")?;
-        let mut plain = HttpConnector::new();
-        plain.enforce_http(false);
-        plain.set_connect_timeout(Some(Duration::from_secs(5)));
-        let named = ServerName::try_from(SERVICE).context("the name of the address manager")?;
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(self.identity().await?)
-            .https_only()
-            .with_server_name_resolver(FixedServerNameResolver::new(named))
-            .enable_http2()
-            .wrap_connector(plain);
-        let client = HttpClient::builder(TokioExecutor::new()).http2_only(true).build(connector);
-        Ok(GatewayClient::with_origin(client, origin))
-    }
-
-    /// Who this is, read anew for each connection: certificates are renewed.
-    async fn identity(&self) -> Result<ClientConfig> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let secret = secrets.get(IDENTITY).await.context("cannot read the gateway's certificate")?;
-        let part = |key: &str| {
-            let bytes = secret.data.as_ref().and_then(|data| data.get(key));
-            bytes.map(|bytes| bytes.0.as_slice()).with_context(|| format!("the Secret {IDENTITY} has no {key}"))
-        };
-        let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(part("ca.crt")?) {
-            roots.add(authority.context("ca.crt")?).context("ca.crt")?;
-        }
-        let chain: Vec<_> =
-            CertificateDer::pem_slice_iter(part("tls.crt")?).collect::<Result<_, _>>().context("tls.crt")?;
-        let key = PrivateKeyDer::from_pem_slice(part("tls.key")?).context("tls.key")?;
-        let config = ClientConfig::builder().with_root_certificates(roots);
-        config.with_client_auth_cert(chain, key).context("the gateway's certificate")
+        let ip: IpAddr = ip.parse().with_context(|| format!("the address manager is at {ip:?}"))?;
+        let origin: Uri = format!("https://{}", SocketAddr::new(ip, PORT)).parse()?;
+        client::gateway(&Identity::from_secret(&secret)?, origin)
     }
 }
 

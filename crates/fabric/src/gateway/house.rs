@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use ferro_core::network::gateway::{TUNNEL_INTERFACE, VETH_INTERFACE};
 use futures::{StreamExt as _, TryStreamExt as _};
 use nix::sched::{CloneFlags, unshare};
 use rtnetlink::packet_route::AddressFamily;
@@ -21,10 +22,6 @@ use tokio::sync::oneshot;
 
 use crate::dataplane::Tun;
 
-/// The device of the tunnels.
-pub(super) const TUNNEL: &str = "ferro0";
-/// The end of the link in the namespace.
-pub(super) const INNER: &str = "ferro.gw";
 /// The end of the link on the node.
 pub const OUTER: &str = "ferro.host";
 /// The address of the node on the link.
@@ -33,7 +30,7 @@ pub const OUTER_IP: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 1);
 pub const INNER_IP: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 2);
 const LINK_LENGTH: u8 = 30;
 /// What comes from the node goes into the tunnels, whatever it is for: the rules say what is for nobody.
-const INTO_TUNNELS: u8 = 100;
+const INTO_TUNNEL_INTERFACES: u8 = 100;
 /// What WireGuard puts around a packet over IPv6, which is the larger one.
 const OVERHEAD: u32 = 80;
 
@@ -61,8 +58,8 @@ impl House {
         let outside = connect().context("cannot talk to the kernel about links")?;
         clear(&outside).await?;
         join(&outside, &namespace, link_mtu).await.context("cannot join the gateway to its node")?;
-        let tunnel = index(&inside, TUNNEL).await?;
-        let inner = index(&inside, INNER).await?;
+        let tunnel = index(&inside, TUNNEL_INTERFACE).await?;
+        let inner = index(&inside, VETH_INTERFACE).await?;
         furnish(&inside, tunnel, inner, tunnel_mtu).await.context("cannot set up the network of the gateway")?;
         Ok((Self { _namespace: namespace, tunnel, inner }, tun))
     }
@@ -103,7 +100,7 @@ fn settle(runtime: &runtime::Handle) -> Result<Found> {
     unshare(CloneFlags::CLONE_NEWNET)
         .context("cannot make a network namespace; the gateway needs to be privileged")?;
     let namespace = fs::File::open("/proc/thread-self/ns/net").context("cannot hold the namespace")?;
-    let tun = Tun::open(TUNNEL).context("cannot make a device for tunnels; does the node have /dev/net/tun?")?;
+    let tun = Tun::open(TUNNEL_INTERFACE).context("cannot make a device for tunnels; does the node have /dev/net/tun?")?;
     for (setting, value) in [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")] {
         let path = format!("/proc/sys/net/ipv4/{setting}");
         fs::write(&path, value).with_context(|| format!("cannot set {path}"))?;
@@ -141,11 +138,11 @@ async fn clear(outside: &Handle) -> Result<()> {
 
 async fn join(outside: &Handle, namespace: &fs::File, mtu: u32) -> Result<()> {
     let inner = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(INNER)
+        .name(VETH_INTERFACE)
         .mtu(mtu)
         .setns_by_fd(namespace.as_raw_fd())
         .build();
-    let pair = LinkVeth::new(OUTER, INNER).mtu(mtu).set_info_data(InfoData::Veth(InfoVeth::Peer(inner)));
+    let pair = LinkVeth::new(OUTER, VETH_INTERFACE).mtu(mtu).set_info_data(InfoData::Veth(InfoVeth::Peer(inner)));
     outside.link().add(pair.build()).execute().await?;
     let outer = index(outside, OUTER).await?;
     outside.address().add(outer, OUTER_IP.into(), LINK_LENGTH).execute().await?;
@@ -161,15 +158,15 @@ async fn furnish(inside: &Handle, tunnel: u32, inner: u32, mtu: u16) -> Result<(
     let to_node = RouteMessageBuilder::<Ipv4Addr>::new().gateway(OUTER_IP).output_interface(inner);
     inside.route().add(to_node.build()).execute().await?;
     let to_tunnels =
-        RouteMessageBuilder::<Ipv4Addr>::new().output_interface(tunnel).table_id(INTO_TUNNELS.into());
+        RouteMessageBuilder::<Ipv4Addr>::new().output_interface(tunnel).table_id(INTO_TUNNEL_INTERFACES.into());
     inside.route().add(to_tunnels.build()).execute().await?;
     let mut from_node = inside
         .rule()
         .add()
         .v4()
-        .input_interface(INNER)
-        .table_id(INTO_TUNNELS.into())
-        .priority(INTO_TUNNELS.into())
+        .input_interface(VETH_INTERFACE)
+        .table_id(INTO_TUNNEL_INTERFACES.into())
+        .priority(INTO_TUNNEL_INTERFACES.into())
         .action(RuleAction::ToTable);
     from_node.message_mut().header.family = AddressFamily::Inet;
     from_node.execute().await?;

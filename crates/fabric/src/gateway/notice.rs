@@ -1,21 +1,19 @@
 //! What others need to know of this gateway, in a ConfigMap: where it is, and its public key.
 
+use std::net::IpAddr;
+
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ferro_api::names::labels;
-use k8s_openapi::api::core::v1::Node;
+use ferro_core::network::gateway::CONFIG_MAP;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
-use std::net::IpAddr;
-
-use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::wireguard::PublicKey;
 
-/// The ConfigMap, in the namespace of the installation.
-pub const NAME: &str = "ferro-gateway";
 /// The name of the field manager of all that the gateway writes.
 pub(super) const MANAGER: &str = "ferro-gateway";
 
@@ -54,7 +52,7 @@ pub(super) async fn publish(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": NAME, "labels": {labels::PART_OF.key(): labels::PART_OF.value()}},
+        "metadata": {"name": CONFIG_MAP, "labels": {labels::PART_OF.key(): labels::PART_OF.value()}},
         "data": {
             "publicKey": STANDARD.encode(key.0),
             "node": place.node,
@@ -64,6 +62,6 @@ pub(super) async fn publish(
         },
     });
     let apply = PatchParams::apply(MANAGER).force();
-    maps.patch(NAME, &apply, &Patch::Apply(map)).await.context("cannot publish where the gateway is")?;
+    maps.patch(CONFIG_MAP, &apply, &Patch::Apply(map)).await.context("cannot publish where the gateway is")?;
     Ok(())
 }

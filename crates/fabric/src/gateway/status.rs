@@ -1,6 +1,6 @@
 //! How the tunnels fare, in the status of each TunnelEndpoint: the one writer of `connection`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,9 +12,10 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info};
 
-use super::house::{House, INNER, TUNNEL};
-use super::notice::{MANAGER, Place};
-use crate::dataplane::Statistics;
+use super::house::House;
+use super::notice::MANAGER;
+use crate::dataplane::{Quality, Statistics};
+use crate::wireguard::REJECT_AFTER_TIME;
 
 /// Writes down how tunnels fare.
 pub(super) struct Reporter {
@@ -33,12 +34,8 @@ struct Written {
 }
 
 impl Reporter {
-    pub(super) fn new(client: Client, house: &House, place: &Place) -> Self {
-        let interfaces = json!({
-            "tunnelIFaceName": TUNNEL, "tunnelIFaceIndex": house.tunnel,
-            "vethIFaceName": INNER, "vethIFaceIndex": house.inner,
-            "localTunnelPublicIP": place.endpoint.to_string(),
-        });
+    pub(super) fn new(client: Client, house: &House) -> Self {
+        let interfaces = json!({"tunnelIFaceIndex": house.tunnel, "vethIFaceIndex": house.inner});
         Self { client, interfaces, written: BTreeMap::new() }
     }
 
@@ -47,6 +44,7 @@ impl Reporter {
         &mut self,
         endpoints: &[Arc<TunnelEndpoint>],
         statistics: &BTreeMap<String, Statistics>,
+        probed: &BTreeSet<String>,
     ) {
         let now = Timestamp::now();
         self.written.retain(|uid, _| endpoints.iter().any(|endpoint| endpoint.uid().as_ref() == Some(uid)));
@@ -54,7 +52,8 @@ impl Reporter {
             let uid = endpoint.uid().unwrap_or_default();
             let written = self.written.get(&uid);
             let figures = statistics.get(&endpoint.spec.cluster_id);
-            let seen = figures.map(|figures| observed(figures, written)).unwrap_or_default();
+            let is_probed = probed.contains(&endpoint.spec.cluster_id);
+            let seen = figures.map(|figures| observed(figures, is_probed, written)).unwrap_or_default();
             let seen = connection(&seen, now);
             let in_status = || endpoint.status.as_ref().and_then(|status| status.connection.as_ref());
             if !is_news(written.map(|written| &written.connection).or_else(in_status), &seen, now) {
@@ -94,16 +93,13 @@ impl Reporter {
     }
 }
 
-fn observed(statistics: &Statistics, written: Option<&Written>) -> Observed {
+fn observed(statistics: &Statistics, is_probed: bool, written: Option<&Written>) -> Observed {
+    let Quality { round_trip, jitter, lost_per_thousand, missed } = statistics.quality;
+    let age = statistics.last_handshake.and_then(|at| at.elapsed().ok());
     Observed {
-        has_session: statistics.has_session,
+        has_session: age.is_some_and(|age| age < REJECT_AFTER_TIME),
         endpoint: statistics.endpoint,
-        probe: statistics.probe.map(|probe| Measured {
-            round_trip: probe.round_trip,
-            jitter: probe.jitter,
-            lost_per_thousand: probe.lost_per_thousand,
-            missed: probe.missed,
-        }),
+        probe: is_probed.then_some(Measured { round_trip, jitter, lost_per_thousand, missed }),
         throughput: written.map(|written| throughput(statistics, written)),
     }
 }
