@@ -22,6 +22,7 @@ pub use drop::Drop;
 pub use keys::{NoRandomness, PresharedKey, PrivateKey, PublicKey, Random};
 pub use peer::{Datagram, Moment, PeerConfig, Transmit};
 pub use session::{Batch, NotSealed, Session, UsedUp};
+pub use timers::REJECT_AFTER_TIME;
 pub use timestamp::Timestamp;
 
 #[cfg(test)]
