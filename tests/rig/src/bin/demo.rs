@@ -9,8 +9,10 @@ use anyhow::{Context, Result, ensure};
 use rig::installation::{ferro, install, load};
 use rig::lan::Loss;
 use rig::plan::ClusterSpec;
+use rig::pods::{self, Caller, Echo};
 use rig::tools::TESTING;
 use rig::topology::{Cluster, Topology};
+use rig::tunnels::{connected, seen, view};
 
 /// Tells the story, each line with its time.
 struct Story(Instant);
@@ -59,6 +61,7 @@ async fn tour(story: &Story) -> Result<()> {
         show_install(story, cluster).await?;
     }
     show_peering(story, rome, turin).await?;
+    show_network(story, rome, turin).await?;
     show_refusal(story, rome).await?;
     show_cut(story, &topology).await?;
     if !keep {
@@ -89,6 +92,28 @@ async fn show_peering(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<
     let offers = rome.kubectl(&["get", "resourceoffers", "-A"]).await?;
     story.show("kubectl get resourceoffers -A", &offers);
     story.show("ferro status", &ferro(rome, &["status"]).await?);
+    Ok(())
+}
+
+/// A pod here talks to a pod there, although both clusters were born with the same addresses.
+async fn show_network(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<()> {
+    let tunnel = connected(rome).await?;
+    connected(turin).await?;
+    story.show("ferro network", &ferro(rome, &["network"]).await?);
+    for cluster in [rome, turin] {
+        pods::start(cluster).await?;
+    }
+    let (caller, echo) = (Caller::on(rome, 1).await?, Echo::on(turin, 1).await?);
+    let address = seen(echo.ip, view(&tunnel)?)?;
+    story.tell(&format!("a pod of turin has the address {}, and in rome it is known as {address}", echo.ip));
+    let pinged = caller.ping(address, 56).await?;
+    story.show(&format!("kubectl --context rome exec caller-1 -- ping {address}"), &pinged);
+    let answer = caller.get(address).await?;
+    ensure!(answer.contains("turin"), "somebody else answers: {answer}");
+    story.show(&format!("kubectl --context rome exec caller-1 -- wget http://{address}:8080/"), &answer);
+    let to = address.to_string();
+    let trace = ferro(rome, &["trace", "--from", "caller-1", "--to", &to]).await?;
+    story.show(&format!("ferro trace --from caller-1 --to {to}"), &trace);
     Ok(())
 }
 

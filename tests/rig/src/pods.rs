@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use rig::topology::Cluster;
-use rig::wait::eventually;
+use crate::topology::Cluster;
+use crate::wait::eventually;
 
 /// Starts a caller and an echo server on every node.
-pub(crate) async fn start(cluster: &Cluster) -> Result<()> {
+pub async fn start(cluster: &Cluster) -> Result<()> {
     let mut names = Vec::new();
     for (index, node) in cluster.plan.nodes.iter().enumerate() {
         let number = index + 1;
@@ -51,7 +51,7 @@ spec:
 }
 
 /// Ends them.
-pub(crate) async fn stop(cluster: &Cluster) -> Result<()> {
+pub async fn stop(cluster: &Cluster) -> Result<()> {
     cluster.kubectl(&["delete", "pods", "--all", "-n", "default", "--wait=true"]).await.map(drop)
 }
 
@@ -62,27 +62,32 @@ async fn ip(cluster: &Cluster, name: &str) -> Result<IpAddr> {
 }
 
 /// A pod that answers with who it is and who asked.
-pub(crate) struct Echo {
-    pub(crate) ip: IpAddr,
-    pub(crate) node: String,
+pub struct Echo {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The node that it is on.
+    pub node: String,
 }
 
 impl Echo {
-    pub(crate) async fn on(cluster: &Cluster, number: usize) -> Result<Self> {
+    /// The one on the node of that number.
+    pub async fn on(cluster: &Cluster, number: usize) -> Result<Self> {
         let node = cluster.plan.nodes[number - 1].name.clone();
         Ok(Self { ip: ip(cluster, &format!("echo-{number}")).await?, node })
     }
 }
 
 /// A pod from which to call.
-pub(crate) struct Caller<'a> {
+pub struct Caller<'a> {
     cluster: &'a Cluster,
     name: String,
-    pub(crate) ip: IpAddr,
+    /// Its address.
+    pub ip: IpAddr,
 }
 
 impl<'a> Caller<'a> {
-    pub(crate) async fn on(cluster: &'a Cluster, number: usize) -> Result<Self> {
+    /// The one on the node of that number.
+    pub async fn on(cluster: &'a Cluster, number: usize) -> Result<Self> {
         let name = format!("caller-{number}");
         Ok(Self { cluster, ip: ip(cluster, &name).await?, name })
     }
@@ -92,17 +97,17 @@ impl<'a> Caller<'a> {
     }
 
     /// What the echo server at that address says.
-    pub(crate) async fn get(&self, address: IpAddr) -> Result<String> {
+    pub async fn get(&self, address: IpAddr) -> Result<String> {
         let url = format!("http://{address}:8080/");
         // Routes come when they come.
         eventually(&format!("{} gets {url}", self.name), || self.run(&["wget", "-qO-", "-T", "5", &url])).await
     }
 
     /// Pings with so much payload, and hears every answer.
-    pub(crate) async fn ping(&self, address: IpAddr, size: usize) -> Result<()> {
+    pub async fn ping(&self, address: IpAddr, size: usize) -> Result<String> {
         let (size, address) = (size.to_string(), address.to_string());
         let said = self.run(&["ping", "-c", "3", "-W", "5", "-s", &size, &address]).await?;
         ensure!(said.contains(" 0% packet loss"), "{said}");
-        Ok(())
+        Ok(said)
     }
 }

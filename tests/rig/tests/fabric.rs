@@ -1,55 +1,14 @@
 //! Two clusters with two nodes each, born with the same networks: every pod of one reaches every pod of the other.
 
-mod pods;
-
-use std::net::IpAddr;
-
-use anyhow::{Context, Result, ensure};
-use ferro_api::net::{ConnectionStatus, TunnelEndpoint};
-use ferro_core::network::map_to_network;
-use ipnet::IpNet;
-use kube::Api;
-use kube::api::ListParams;
+use anyhow::{Result, ensure};
 use rig::installation::{SILENT, ferro, install, load};
 use rig::objects::{at_rest, await_same};
 use rig::plan::{ClusterSpec, Cni};
+use rig::pods::{self, Caller, Echo};
 use rig::tools::TESTING;
 use rig::topology::{Cluster, Topology};
+use rig::tunnels::{connected, seen, view};
 use rig::wait::{block_on, eventually};
-
-use self::pods::{Caller, Echo};
-
-/// The tunnel of a cluster, once packets get through.
-async fn connected(cluster: &Cluster) -> Result<TunnelEndpoint> {
-    eventually(&format!("the tunnel of {} is connected", cluster.plan.name), || async {
-        let tunnels: Api<TunnelEndpoint> = Api::all(cluster.client.clone());
-        let mut all = tunnels.list(&ListParams::default()).await?.items;
-        ensure!(all.len() == 1, "it has {} tunnels", all.len());
-        let tunnel = all.remove(0);
-        let connection = tunnel.status.as_ref().and_then(|status| status.connection.clone());
-        let connection = connection.context("nothing is known of the tunnel")?;
-        ensure!(
-            connection.status == Some(ConnectionStatus::Connected),
-            "{:?}: {:?}",
-            connection.status,
-            connection.status_message
-        );
-        Ok(tunnel)
-    })
-    .await
-}
-
-/// Under which network a cluster sees the pods of its peer.
-fn view(tunnel: &TunnelEndpoint) -> Result<IpNet> {
-    let status = tunnel.status.as_ref().context("the tunnel has no status")?;
-    let named = status.remote_nat_pod_cidr();
-    let text = if named == "None" { tunnel.spec.pod_cidr.as_str() } else { named };
-    text.parse().with_context(|| format!("{text} is no network"))
-}
-
-fn seen(ip: IpAddr, in_network: IpNet) -> Result<IpAddr> {
-    map_to_network(ip, in_network).context("families differ")
-}
 
 /// What the kernel of a node has that could be ours.
 async fn kernel(cluster: &Cluster, number: u8) -> Result<String> {
@@ -105,8 +64,7 @@ fn pods_of_clusters_with_the_same_networks_reach_each_other() -> Result<()> {
             }
         }
 
-        ferro(rome, &["unpeer", "turin", "--wait"]).await?;
-        ferro(turin, &["unpeer", "rome", "--wait"]).await?;
+        ferro(rome, &["unpeer", "turin", "--bidirectional", "--wait"]).await?;
         for cluster in [rome, turin] {
             for number in 1..=2 {
                 eventually("the kernel is as before", || async {
@@ -119,8 +77,8 @@ fn pods_of_clusters_with_the_same_networks_reach_each_other() -> Result<()> {
                 .await?;
             }
         }
-        ferro(rome, &["remove", "turin", "--wait"]).await?;
-        ferro(turin, &["remove", "rome", "--wait"]).await?;
+        ferro(rome, &["remove", "turin", "--wait", "--yes"]).await?;
+        ferro(turin, &["remove", "rome", "--wait", "--yes"]).await?;
         for (cluster, before) in [(rome, &before.0), (turin, &before.1)] {
             pods::stop(cluster).await?;
             ferro(cluster, &["uninstall", "--yes", "--wait"]).await?;
