@@ -200,7 +200,7 @@ mod tests {
     fn address() -> impl Strategy<Value = IpAddr> {
         prop_oneof![
             9 => (0_u32..256).prop_map(|bits| IpAddr::V4((0x0a00_0000 | bits).into())),
-            1 => (0_u128..64).prop_map(|bits| IpAddr::V6((0xfd << 120 | bits).into())),
+            1 => (0_u128..64).prop_map(|bits| IpAddr::V6(((0xfd << 120) | bits).into())),
             1 => any::<u32>().prop_map(|bits| IpAddr::V4(bits.into())),
         ]
     }

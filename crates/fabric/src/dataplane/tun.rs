@@ -81,6 +81,7 @@ mod kernel {
     const NAME: usize = 16;
 
     /// `struct ifreq`.
+    #[expect(dead_code, reason = "the kernel reads it")]
     #[repr(C)]
     struct Request {
         name: [u8; NAME],

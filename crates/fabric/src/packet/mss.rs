@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_options_are_read_without_harm(options in proptest::collection::vec(any::<u8>(), 0..40), offset: u8) {
-            let mut packet = syn(&[TcpOptionElement::Timestamp(1, 2); 3]);
+            let mut packet = syn(&vec![TcpOptionElement::Timestamp(1, 2); 3]);
             let rest = packet.len() - 40;
             packet[32] = offset;
             packet[40..].copy_from_slice(&[&options[..], &[0; 40]].concat()[..rest]);
