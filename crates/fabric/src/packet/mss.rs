@@ -92,7 +92,9 @@ mod tests {
 
     fn said(packet: &[u8]) -> Option<u16> {
         addresses(packet);
-        let Some(TransportSlice::Tcp(tcp)) = SlicedPacket::from_ip(packet).unwrap().transport else { panic!() };
+        let Some(TransportSlice::Tcp(tcp)) = SlicedPacket::from_ip(packet).unwrap().transport else {
+            panic!()
+        };
         tcp.options_iterator().find_map(|option| match option {
             Ok(TcpOptionElement::MaximumSegmentSize(size)) => Some(size),
             _ => None,
