@@ -2,8 +2,8 @@
 //!
 //! Three threads, run to completion: `outward` reads packets, cuts, seals and sends them; `inward` receives, opens, puts
 //! together and writes them; `clock` does what is due by time. No packet waits in a queue between them, and none costs a
-//! lock or an allocation: what it needs to know is in the [rules](rules::Rules) and [links](link::Link), which are
-//! swapped as a whole. Everything that decides is in `packet`, `wireguard` and the modules here that do no I/O.
+//! lock or an allocation: what it needs to know is in the rules and links of peers, which are swapped as a
+//! whole. Everything that decides is in `packet`, `wireguard` and the modules here that do no I/O.
 
 mod clock;
 mod drops;

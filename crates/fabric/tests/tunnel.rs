@@ -181,7 +181,10 @@ fn rules_are_swapped_under_traffic_and_sessions_stay() {
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
-            pair.set_with(&BTreeMap::from([("192.0.2.77".parse().unwrap(), "192.168.2.77".parse().unwrap())]));
+            pair.set_with(&BTreeMap::from([(
+                "192.0.2.77".parse().unwrap(),
+                "192.168.2.77".parse().unwrap(),
+            )]));
             pair.set();
             swaps += 2;
         }

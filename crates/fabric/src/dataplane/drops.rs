@@ -61,7 +61,9 @@ impl Reason {
         match self {
             Self::Rule(Rule::UnknownPeer) => "a packet of a peer that is no more",
             Self::Rule(Rule::SpoofedSource) => "a packet out of a tunnel whose sender is not the peer's",
-            Self::Rule(Rule::ForeignDestination) => "a packet out of a tunnel for somebody whom the peer may not reach",
+            Self::Rule(Rule::ForeignDestination) => {
+                "a packet out of a tunnel for somebody whom the peer may not reach"
+            }
             Self::Rule(Rule::NamelessSource) => "a packet to a peer of somebody who has no name there",
             Self::Rule(Rule::NoPeer) => "a packet for no peer",
             Self::Malformed => "not a whole packet",
@@ -103,8 +105,14 @@ impl Drops {
 
     /// By reason, in words; those that never occurred are left out.
     pub(super) fn words(&self) -> BTreeMap<String, u64> {
-        let counts = Reason::ALL.into_iter().zip(&self.0).map(|(reason, count)| (reason, count.load(Ordering::Relaxed)));
-        counts.filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.words().to_owned(), count)).collect()
+        let counts = Reason::ALL
+            .into_iter()
+            .zip(&self.0)
+            .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)));
+        counts
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| (reason.words().to_owned(), count))
+            .collect()
     }
 }
 

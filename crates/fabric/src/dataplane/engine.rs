@@ -69,7 +69,6 @@ pub struct Statistics {
 /// What was wanted last of the peer with a key.
 struct Known {
     endpoint: Option<SocketAddr>,
-    keepalive: Option<Duration>,
     link: Arc<Link>,
 }
 
@@ -173,7 +172,7 @@ impl Engine {
                 device.set_endpoint(id, endpoint);
             }
             device.set_keepalive(id, keepalive, now);
-            (peer.endpoint, peer.keepalive) = (endpoint, keepalive);
+            peer.endpoint = endpoint;
             peer.link.refresh(device, now);
         } else {
             let preshared = PresharedKey::default();
@@ -181,7 +180,7 @@ impl Engine {
             // It was checked that nobody else has the key.
             let id = device.add(config, now).ok()?;
             let link = Arc::new(Link::new(id, self.start));
-            known.insert(key, Known { endpoint, keepalive, link });
+            known.insert(key, Known { endpoint, link });
         }
         let link = Arc::clone(&known.get(&key)?.link);
         Some(Entry { name, rules: PeerRules::from(&table), probe, link })

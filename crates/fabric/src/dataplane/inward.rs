@@ -119,7 +119,8 @@ impl<'a> Inward<'a> {
             };
             from = Some((peer, entry));
             (packets, bytes) = (packets + 1, bytes + range.len());
-            let result = entry.ok_or(Reason::Rule(Rule::UnknownPeer)).and_then(|entry| self.pass(entry, range));
+            let result =
+                entry.ok_or(Reason::Rule(Rule::UnknownPeer)).and_then(|entry| self.pass(entry, range));
             if let Err(reason) = result {
                 self.shared.drops.add(reason, 1);
             }

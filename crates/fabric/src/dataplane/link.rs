@@ -46,10 +46,7 @@ impl Meter {
     }
 
     pub(super) fn read(&self) -> Traffic {
-        Traffic {
-            packets: self.packets.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-        }
+        Traffic { packets: self.packets.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
     }
 }
 

@@ -71,7 +71,8 @@ impl<'a> Outward<'a> {
         to: &mut Option<&'r Entry>,
     ) -> Result<(), Reason> {
         let read = self.buffer.get_mut(..length).unwrap_or_default();
-        let (offload, packet) = read.split_first_chunk_mut().ok_or(Reason::Malformed)?;
+        let (offload, packet) =
+            read.split_first_chunk_mut::<{ Offload::LENGTH }>().ok_or(Reason::Malformed)?;
         let offload = Offload::parse(offload)?;
         let checksum = if offload.checksum.is_some() { Checksum::Partial } else { Checksum::Whole };
         let header = Header::parse(packet)?;

@@ -67,7 +67,8 @@ impl Probe {
             return None;
         }
         // Who comes late does not catch up.
-        self.next = Some(self.next.map_or(now, |next| next.max(now.checked_sub(INTERVAL).unwrap_or(now))) + INTERVAL);
+        let in_time = self.next.map(|next| next + INTERVAL).filter(|next| *next > now);
+        self.next = Some(in_time.unwrap_or(now + INTERVAL));
         if self.sent.len() == REMEMBERED {
             self.sent.pop_front();
             self.first = self.first.wrapping_add(1);
@@ -168,7 +169,7 @@ mod tests {
         let mut probe = Probe::default();
         let end = run(&mut probe, Instant::now(), 10, |_| Some(5));
         let end = run(&mut probe, end, 5, |_| None);
-        // The last two are still awaited: sent one interval ago, and two minus nothing.
+        // The last one, of half a second ago, is still awaited.
         assert_eq!(probe.quality(end).missed, 4);
         assert_eq!(probe.quality(end + PATIENCE).missed, 5);
         let end = run(&mut probe, end, 1, |_| Some(5));

@@ -97,7 +97,11 @@ impl<T: Ord + Copy> Pieces<T> {
         for (at, events) in events {
             for (begins, peer) in events {
                 let count = open.iter().filter(|(of, _)| *of == peer).count();
-                if begins { open.insert((peer, count)) } else { open.remove(&(peer, count.saturating_sub(1))) };
+                if begins {
+                    open.insert((peer, count))
+                } else {
+                    open.remove(&(peer, count.saturating_sub(1)))
+                };
             }
             let owner = open.first().map(|(peer, _)| *peer);
             if starts.last().is_none_or(|(_, last)| *last != owner) {
@@ -200,7 +204,7 @@ mod tests {
     fn address() -> impl Strategy<Value = IpAddr> {
         prop_oneof![
             9 => (0_u32..256).prop_map(|bits| IpAddr::V4((0x0a00_0000 | bits).into())),
-            1 => (0_u128..64).prop_map(|bits| IpAddr::V6((0xfd << 120 | bits).into())),
+            1 => (0_u128..64).prop_map(|bits| IpAddr::V6(((0xfd << 120) | bits).into())),
             1 => any::<u32>().prop_map(|bits| IpAddr::V4(bits.into())),
         ]
     }
@@ -224,10 +228,13 @@ mod tests {
         let redirections = proptest::collection::btree_map(address(), address(), 0..5);
         let transit = proptest::collection::vec(translation(), 0..3);
         let names = (translation(), proptest::option::of(translation()), translation());
-        (names, redirections, transit).prop_map(|((their_pods, their_external, pods), redirections, transit)| {
-            let ours = Some(Ours { pods, external: None });
-            PeerTable::new(&Agreement { their_pods, their_external, ours }, &redirections, transit).unwrap()
-        })
+        (names, redirections, transit).prop_map(
+            |((their_pods, their_external, pods), redirections, transit)| {
+                let ours = Some(Ours { pods, external: None });
+                PeerTable::new(&Agreement { their_pods, their_external, ours }, &redirections, transit)
+                    .unwrap()
+            },
+        )
     }
 
     fn table() -> impl Strategy<Value = Table> {
@@ -265,7 +272,10 @@ mod tests {
             let agreement = Agreement {
                 their_pods: Translation::identity(view.parse().unwrap()),
                 their_external: None,
-                ours: Some(Ours { pods: Translation::identity("10.9.0.0/16".parse().unwrap()), external: None }),
+                ours: Some(Ours {
+                    pods: Translation::identity("10.9.0.0/16".parse().unwrap()),
+                    external: None,
+                }),
             };
             PeerRules::from(&PeerTable::new(&agreement, &BTreeMap::new(), Vec::new()).unwrap())
         };

@@ -80,7 +80,11 @@ impl Shared {
     }
 
     /// Waits until one of these has something to read, or the end has come. Which of them have.
-    pub(super) fn wait(&self, first: BorrowedFd<'_>, second: Option<BorrowedFd<'_>>) -> io::Result<[bool; 2]> {
+    pub(super) fn wait(
+        &self,
+        first: BorrowedFd<'_>,
+        second: Option<BorrowedFd<'_>>,
+    ) -> io::Result<[bool; 2]> {
         let bell = self.bell.as_fd();
         let mut all =
             [first, second.unwrap_or(bell), bell].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));

@@ -93,7 +93,8 @@ mod kernel {
         let mut request = Request { name: [0; NAME], flags: KIND, rest: [0; 22] };
         // The last byte stays zero.
         let place = request.name.get_mut(..name.len()).filter(|_| name.len() < NAME);
-        let place = place.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"))?;
+        let place =
+            place.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"))?;
         place.copy_from_slice(name.as_bytes());
         // SAFETY: TUNSETIFF takes a `struct ifreq`, of which `Request` has the size and layout, and may write to it.
         Ok(unsafe { ioctl(file, Updater::<SET_INTERFACE, Request>::new(&mut request)) }?)

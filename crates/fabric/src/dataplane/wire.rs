@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrLike, SockaddrStorage, recvmsg, sendmsg, setsockopt,
-    sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::net::sockopt as options;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
 /// As much as a link of 10 Gbit/s brings in some milliseconds.
 const BUFFER: usize = 8 << 20;
@@ -96,16 +95,12 @@ impl Wire {
         let mut control = Control([0; 64]);
         let mut slices = [IoSliceMut::new(buffer)];
         let flags = MsgFlags::MSG_DONTWAIT;
-        let received = match recvmsg::<SockaddrStorage>(
-            socket.as_raw_fd(),
-            &mut slices,
-            Some(&mut control.0),
-            flags,
-        ) {
-            Ok(received) => received,
-            Err(Errno::EAGAIN) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let received =
+            match recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control.0), flags) {
+                Ok(received) => received,
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
         let size = received.cmsgs()?.find_map(|message| match message {
             ControlMessageOwned::UdpGroSegments(size) => usize::try_from(size).ok(),
             _ => None,
@@ -116,7 +111,13 @@ impl Wire {
     }
 
     /// Sends datagrams of this size, that lie one after the other; the last may be shorter.
-    pub(super) fn send(&self, to: SocketAddr, bytes: &[u8], size: usize, patience: Patience) -> io::Result<()> {
+    pub(super) fn send(
+        &self,
+        to: SocketAddr,
+        bytes: &[u8],
+        size: usize,
+        patience: Patience,
+    ) -> io::Result<()> {
         let (socket, to) = self.towards(to)?;
         let flags = match patience {
             Patience::Wait => MsgFlags::empty(),

@@ -92,7 +92,9 @@ mod tests {
 
     fn said(packet: &[u8]) -> Option<u16> {
         addresses(packet);
-        let Some(TransportSlice::Tcp(tcp)) = SlicedPacket::from_ip(packet).unwrap().transport else { panic!() };
+        let Some(TransportSlice::Tcp(tcp)) = SlicedPacket::from_ip(packet).unwrap().transport else {
+            panic!()
+        };
         tcp.options_iterator().find_map(|option| match option {
             Ok(TcpOptionElement::MaximumSegmentSize(size)) => Some(size),
             _ => None,
@@ -144,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_options_are_read_without_harm(options in proptest::collection::vec(any::<u8>(), 0..40), offset: u8) {
-            let mut packet = syn(&[TcpOptionElement::Timestamp(1, 2); 3]);
+            let mut packet = syn(&vec![TcpOptionElement::Timestamp(1, 2); 3]);
             let rest = packet.len() - 40;
             packet[32] = offset;
             packet[40..].copy_from_slice(&[&options[..], &[0; 40]].concat()[..rest]);

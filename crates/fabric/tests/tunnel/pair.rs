@@ -44,7 +44,15 @@ impl Side {
     /// Another pod of it; there is no engine here.
     pub fn with_pod(&self, pod: &str) -> Self {
         let (namespace, pod) = (self.namespace.again(), pod.parse().unwrap());
-        Self { namespace, pod, name: self.name, key: self.key, outer: self.outer, views: self.views, engine: None }
+        Self {
+            namespace,
+            pod,
+            name: self.name,
+            key: self.key,
+            outer: self.outer,
+            views: self.views,
+            engine: None,
+        }
     }
 
     /// Starts the gateway.
