@@ -160,7 +160,7 @@ async fn look(
 fn notice(sights: &Sights, followers: &Followers, name: &str, now: Option<Seen>) {
     let peer = now.as_ref().map(|seen| seen.peer.clone());
     let now_others = now.as_ref().map(|seen| seen.others.clone()).unwrap_or_default();
-    let ours = now.as_ref().map(|seen| seen.ours.clone()).unwrap_or_default();
+    let ours = now.as_ref().map(|seen| seen.ours.clone());
     let before = match now {
         Some(seen) => sights.get().insert(name.to_owned(), seen),
         None => sights.get().remove(name),
@@ -171,7 +171,7 @@ fn notice(sights: &Sights, followers: &Followers, name: &str, now: Option<Seen>)
     }
     // Somebody may have taken away, or over, what we wrote.
     if let Some(sheet) = sheet(name, &peer).map(|number| (peer, number))
-        && followers.own(&sheet) != ours
+        && Some(followers.own(&sheet)) != ours
     {
         followers.touch([sheet].into());
     }
