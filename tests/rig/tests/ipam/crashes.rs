@@ -1,13 +1,16 @@
 //! An address manager that ends after its n-th write, for every n: no address is given twice, and none is lost.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
+use kube::api::ListParams;
+use rig::addresses::Manner;
 use rig::wait::{block_on, eventually};
 
-use crate::stage::{Fuse, Manner, Stage};
+use crate::stage::{Fuse, Stage};
 
 /// As many as need several objects of the storage.
 const ENDPOINTS: u16 = 300;
@@ -57,35 +60,39 @@ impl Stage {
 
     /// Asks all, and again from where it was cut off.
     async fn cycle(&mut self, fuse: Fuse) -> Result<()> {
-        self.restart_or_again(fuse).await?;
+        // The first start may be cut off, too.
+        if self.begin_anew(fuse).await.is_err() {
+            self.restart(Fuse::none()).await?;
+        }
         for step in STEPS {
-            if self.step(step).await.is_err() {
-                self.restart(Fuse::none()).await?;
-                self.stored().await.context("after the restart")?;
-                // A gateway comes again by itself, but not at once.
-                eventually("it is done after all", || self.step(step)).await?;
-            }
+            self.insist(step).await?;
         }
         let stored = self.stored().await?;
-        let left = (10..20).chain(150..ENDPOINTS).map(|number| endpoint(number).to_string());
-        ensure!(stored.keys().cloned().collect::<Vec<_>>().len() == left.count(), "{} are left", stored.len());
+        let left: BTreeSet<String> =
+            (10..20).chain(150..ENDPOINTS).map(|number| endpoint(number).to_string()).collect();
+        ensure!(stored.keys().cloned().collect::<BTreeSet<_>>() == left, "{} are left", stored.len());
         ensure!(stored.values().all(|(_, peers)| peers.len() == 1 && peers.contains("rome")));
-        eventually("it is released", || async { Ok(self.handle.release("rome").await?) }).await?;
+        self.insist(Step::Release("rome")).await?;
         ensure!(self.stored().await?.is_empty(), "something is left");
+        // What was cut off while it cleared up is found by the next one.
+        self.restart(Fuse::none()).await?;
         eventually("no NatMapping is left", || async {
-            let left = self.mappings().list(&kube::api::ListParams::default()).await?.items.len();
+            let left = self.mappings().list(&ListParams::default()).await?.items.len();
             ensure!(left == 0, "{left} are left");
             Ok(())
         })
         .await
     }
 
-    /// The first start may be cut off, too.
-    async fn restart_or_again(&mut self, fuse: Fuse) -> Result<()> {
-        match self.restart(fuse).await {
-            Ok(()) => Ok(()),
-            Err(_) => self.restart(Fuse::none()).await,
+    /// Asks, and when it is cut off, asks the next one until it is done.
+    async fn insist(&mut self, step: Step) -> Result<()> {
+        if self.step(step).await.is_err() {
+            self.restart(Fuse::none()).await?;
+            self.stored().await.context("after the restart")?;
+            // A gateway comes again by itself, but not at once.
+            eventually("it is done after all", || self.step(step)).await?;
         }
+        Ok(())
     }
 }
 

@@ -1,7 +1,5 @@
 //! The address manager against a real API server: what it answers is stored, in force, and the same after a restart.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 mod crashes;
 mod stage;
 
@@ -16,11 +14,12 @@ use ferro_fabric::ipam::client::{self, Identity};
 use futures::future::try_join_all;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use rig::addresses::{Manner, kept, offered};
 use rig::wait::{block_on, eventually};
 use serde_json::json;
 use tonic::{Code, Response, Status};
 
-use stage::{Fuse, Manner, NAMESPACE, Stage, kept, offered};
+use stage::{Fuse, NAMESPACE, Stage};
 
 fn map(cluster: &str, ip: &str) -> MapRequest {
     MapRequest { cluster_id: cluster.into(), ip: ip.into() }

@@ -2,31 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use ferro_api::crds;
+use anyhow::{Result, ensure};
 use ferro_api::net::{IpamStorage, NatMapping};
-use ferro_api::proto::gateway::{Acknowledged, Change};
 use ferro_api::proto::ipam::ipam_client::IpamClient;
-use ferro_core::network::{Answer, Naming, Offered, OwnNetworks, default_pools};
 use ferro_fabric::ipam::client::{self, Channel, Identity};
-use ferro_fabric::ipam::{GATEWAY, Handle, Metrics, start_counted};
+use ferro_fabric::ipam::{Handle, Metrics, start_counted};
 use ferro_runtime::shutdown::Tasks;
-use futures::stream;
 use http::{Method, Request};
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::{Api, Client, Config};
+use rig::addresses::{Listener, Manner, define_kinds, meet, own};
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
-use rig::wait::eventually;
-use tokio::sync::{MutexGuard, OnceCell, mpsc};
+use tokio::sync::{MutexGuard, OnceCell};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
@@ -102,6 +95,13 @@ impl Stage {
         Ok(())
     }
 
+    /// The same, and nothing is stored before.
+    pub async fn begin_anew(&mut self, fuse: Fuse) -> Result<()> {
+        self.tasks.end().await;
+        wipe(&self.cluster.client).await?;
+        self.restart(fuse).await
+    }
+
     pub async fn end(self) {
         self.tasks.end().await;
     }
@@ -116,10 +116,9 @@ impl Stage {
         Ok(format!("https://{}", self.listen).parse()?)
     }
 
-    /// Agrees with a peer on networks, as a network manager would: the peer keeps all our names.
+    /// Agrees with a peer on networks.
     pub async fn meet(&self, peer: &str, number: u8) -> Result<()> {
-        self.handle.acquire(peer, offered(number)?).await?;
-        Ok(self.handle.agree(peer, kept()).await?)
+        meet(&self.handle, peer, number).await
     }
 
     pub async fn storage(&self) -> Result<Vec<IpamStorage>> {
@@ -145,37 +144,14 @@ impl Stage {
     }
 
     /// Starts a gateway.
-    pub async fn gateway(&self, manner: Manner) -> Result<Follower> {
-        let follower = Follower { rules: Arc::default(), task: Arc::default() };
-        let (admin, origin) = (self.cluster.client.clone(), self.origin()?);
-        let rules = Arc::clone(&follower.rules);
-        let task = tokio::spawn(async move {
-            loop {
-                // It comes again when it is cut off, or the address manager ends.
-                _ = follow(&admin, origin.clone(), &rules, manner).await;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-        *follower.task.lock().unwrap() = Some(task);
-        eventually("the gateway follows", || async {
-            ensure!(follower.rules.lock().unwrap().is_some(), "not yet");
-            Ok(())
-        })
-        .await?;
-        Ok(follower)
+    pub async fn gateway(&self, manner: Manner) -> Result<Listener> {
+        Listener::start(&self.cluster.client, NAMESPACE, &self.origin()?, manner).await
     }
 }
 
 async fn topology() -> Result<Topology> {
     let topology = Topology::up("ipam", vec![ClusterSpec { bare: true, ..ClusterSpec::named("a") }]).await?;
-    let cluster = topology.cluster("a")?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    for definition in crds() {
-        definitions
-            .patch(&definition.name_any(), &PatchParams::apply("test"), &Patch::Apply(&definition))
-            .await?;
-    }
-    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]).await?;
+    define_kinds(topology.cluster("a")?).await?;
     Ok(topology)
 }
 
@@ -184,24 +160,6 @@ async fn wipe(client: &Client) -> Result<()> {
     Api::<IpamStorage>::all(client.clone()).delete_collection(&now, &all).await?;
     Api::<NatMapping>::all(client.clone()).delete_collection(&now, &all).await?;
     Ok(())
-}
-
-pub fn own() -> Result<OwnNetworks> {
-    Ok(OwnNetworks {
-        pod: "10.0.0.0/16".parse()?,
-        service: "10.96.0.0/16".parse()?,
-        reserved: BTreeSet::new(),
-        pools: default_pools(),
-    })
-}
-
-pub fn offered(number: u8) -> Result<Offered> {
-    let (pod, external) = (format!("10.{}.0.0/16", 100 + number), format!("10.{}.0.0/16", 150 + number));
-    Ok(Offered { pod: pod.parse()?, external: Some(external.parse()?) })
-}
-
-pub fn kept() -> Answer {
-    Answer { pod: Naming::Kept, external: Some(Naming::Kept) }
 }
 
 async fn run(
@@ -232,76 +190,4 @@ async fn counted(cluster: &Cluster, fuse: Fuse) -> Result<Client> {
         Ok(request)
     };
     Ok(ClientBuilder::try_from(config)?.with_layer(&FilterLayer::new(guard)).build())
-}
-
-/// How a gateway acknowledges.
-#[derive(Clone, Copy, Debug)]
-pub enum Manner {
-    Promptly,
-    After(Duration),
-    Never,
-}
-
-/// The rules of a gateway, by cluster and endpoint; none before it heard of any.
-type Rules = Arc<Mutex<Option<BTreeMap<(String, String), String>>>>;
-
-/// A gateway that only listens.
-pub struct Follower {
-    rules: Rules,
-    task: Arc<Mutex<Option<tokio::task::JoinHandle<()>>>>,
-}
-
-impl Follower {
-    /// The address under which a cluster reaches an endpoint.
-    pub fn rule(&self, cluster: &str, endpoint: &str) -> Option<String> {
-        let rules = self.rules.lock().unwrap();
-        rules.as_ref()?.get(&(cluster.to_owned(), endpoint.to_owned())).cloned()
-    }
-
-    pub fn count(&self) -> usize {
-        self.rules.lock().unwrap().as_ref().map_or(0, BTreeMap::len)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.lock().unwrap().take() {
-            task.abort();
-        }
-    }
-}
-
-async fn follow(admin: &Client, origin: http::Uri, rules: &Rules, manner: Manner) -> Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
-    let identity = Identity::from_secret(&secrets.get(GATEWAY).await?)?;
-    let mut client = client::gateway(&identity, origin)?;
-    let (say, said) = mpsc::channel::<Acknowledged>(16);
-    let said = stream::unfold(said, |mut said| async move { Some((said.recv().await?, said)) });
-    let mut changes = client.follow(said).await?.into_inner();
-    while let Some(change) = changes.message().await? {
-        let acknowledged = Acknowledged { epoch: change.epoch.clone(), revision: change.revision };
-        match manner {
-            Manner::Promptly | Manner::Never => {}
-            Manner::After(pause) => tokio::time::sleep(pause).await,
-        }
-        take_in(rules, change);
-        if !matches!(manner, Manner::Never) {
-            say.send(acknowledged).await.context("nobody hears it")?;
-        }
-    }
-    Ok(())
-}
-
-fn take_in(rules: &Rules, change: Change) {
-    let mut rules = rules.lock().unwrap();
-    if change.whole {
-        *rules = Some(BTreeMap::new());
-    }
-    let rules = rules.get_or_insert_default();
-    for entry in change.removed {
-        rules.remove(&(entry.cluster_id, entry.endpoint));
-    }
-    for entry in change.set {
-        rules.insert((entry.cluster_id, entry.endpoint), entry.address);
-    }
 }
