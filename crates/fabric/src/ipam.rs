@@ -142,7 +142,7 @@ pub async fn start_counted(
     let (actor, state) = Actor::start(store, followers.clone(), metrics).await?;
     let (asks, requests) = mpsc::channel(WAITING);
     tasks.spawn("ipam", actor.run(requests));
-    mappings::start(tasks, &client, &followers, &state);
+    mappings::start(tasks, &client, &followers, &state).await?;
     Ok(Handle { asks, state, followers })
 }
 

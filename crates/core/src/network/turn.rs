@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::ipam::Mappings;
 use super::{Answer, Ipam, MapError, Offered, Refusal};
 
 /// Changes that are stored together.
@@ -49,7 +50,7 @@ impl Turn {
     pub fn from_nothing(after: &Ipam, now: Timestamp) -> Self {
         let mut nothing = after.clone();
         nothing.peers.clear();
-        nothing.mappings = Default::default();
+        nothing.mappings = Mappings::default();
         Self::between(&nothing, after, now)
     }
 

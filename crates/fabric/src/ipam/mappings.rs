@@ -19,7 +19,7 @@ use ferro_runtime::shutdown::Tasks;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -116,18 +116,21 @@ impl Sights {
     }
 }
 
-/// Starts to watch what others write, and to write what the address manager has.
-pub(super) fn start(
+/// Starts to watch what others write, and to write what the address manager has. Returns when it is known what others
+/// wrote: a gateway that comes before would take it for gone.
+pub(super) async fn start(
     tasks: &Tasks,
     client: &Client,
     followers: &Followers,
     state: &watch::Receiver<Arc<Ipam>>,
-) {
+) -> Result<()> {
     let api: Api<NatMapping> = Api::all(client.clone());
-    let (sights, (told, ready)) = (Sights::default(), watch::channel(false));
+    let (sights, (told, mut ready)) = (Sights::default(), watch::channel(false));
     tasks.spawn("NatMappings", look(api.clone(), sights.clone(), followers.clone(), told));
+    ready.wait_for(|ready| *ready).await.context("the watch of NatMappings has ended")?;
     let keeper = Keeper { api, sights, followers: followers.clone(), state: state.clone() };
-    tasks.spawn("NatMapping sheets", keeper.run(ready));
+    tasks.spawn("NatMapping sheets", keeper.run());
+    Ok(())
 }
 
 /// Follows all objects.
@@ -160,7 +163,7 @@ async fn look(
 fn notice(sights: &Sights, followers: &Followers, name: &str, now: Option<Seen>) {
     let peer = now.as_ref().map(|seen| seen.peer.clone());
     let now_others = now.as_ref().map(|seen| seen.others.clone()).unwrap_or_default();
-    let ours = now.as_ref().map(|seen| seen.ours.clone()).unwrap_or_default();
+    let ours = now.as_ref().map(|seen| seen.ours.clone());
     let before = match now {
         Some(seen) => sights.get().insert(name.to_owned(), seen),
         None => sights.get().remove(name),
@@ -171,7 +174,7 @@ fn notice(sights: &Sights, followers: &Followers, name: &str, now: Option<Seen>)
     }
     // Somebody may have taken away, or over, what we wrote.
     if let Some(sheet) = sheet(name, &peer).map(|number| (peer, number))
-        && followers.own(&sheet) != ours
+        && Some(followers.own(&sheet)) != ours
     {
         followers.touch([sheet].into());
     }
@@ -186,8 +189,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn run(self, mut ready: watch::Receiver<bool>) -> Result<()> {
-        ready.wait_for(|ready| *ready).await.context("the watch of NatMappings has ended")?;
+    async fn run(self) -> Result<()> {
         let mut touched = self.followers.touched();
         // Whatever happened before: everything is looked at once.
         self.followers.touch(self.everything());
