@@ -39,9 +39,10 @@ pub(super) async fn snapshot(
         target: target(client, namespace, wanted).await?,
         networks: network.known.clone(),
         external_mode: network.external_mode,
-        gateway: network.gateway.as_ref().and_then(|gateway| {
-            Some(Gateway { node: gateway.node.clone(), node_ip: gateway.node_ip? })
-        }),
+        gateway: network
+            .gateway
+            .as_ref()
+            .and_then(|gateway| Some(Gateway { node: gateway.node.clone(), node_ip: gateway.node_ip? })),
         nodes: nodes.items.iter().map(|object| (object.name_any(), node(object))).collect(),
         endpoints: network.endpoints.clone(),
         mappings: network.mappings.clone(),
