@@ -84,13 +84,11 @@ async fn target(client: &Client, namespace: &str, wanted: &Wanted) -> anyhow::Re
             let namespace = other.as_deref().unwrap_or(namespace);
             let service = Api::<ServiceObject>::namespaced(client.clone(), namespace).get(name).await;
             let service = found(service).explain(|| format!("read the Service {namespace}/{name}"))?;
-            match service {
-                Some(service) => of_service(client, &service, port.clone()).await,
-                None => {
-                    let name = format!("{namespace}/{name}");
-                    Ok(Target::Service(Service { name, ..Service::default() }))
-                }
-            }
+            let Some(service) = service else {
+                let name = format!("{namespace}/{name}");
+                return Ok(Target::Service(Service { name, ..Service::default() }));
+            };
+            of_service(client, &service, port.clone()).await
         }
     }
 }

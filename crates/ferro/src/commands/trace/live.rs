@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::commands::network::{share, time};
 use crate::kube_errors::Explain as _;
@@ -35,15 +35,10 @@ pub(super) enum Outcome {
 /// One part that was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
-    #[serde(serialize_with = "in_words")]
     pub(super) link: Link,
     pub(super) subject: String,
     pub(super) outcome: Outcome,
     pub(super) message: String,
-}
-
-fn in_words<S: Serializer>(link: &Link, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(link)
 }
 
 impl Check {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ferro_core::network::Packet;
-use ferro_core::network::trace::{Hop, Place, Snapshot, Target, Way};
+use ferro_core::network::trace::{Hop, Link, Place, Snapshot, Target, Way};
 use serde::Serialize;
 
 use crate::{output, table};
@@ -39,7 +39,7 @@ struct Step<'a> {
 
 #[derive(Serialize)]
 struct Broken {
-    link: String,
+    link: Link,
     message: String,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Shown<'a> {
             broken: way
                 .broken
                 .as_ref()
-                .map(|fault| Broken { link: fault.link().to_string(), message: fault.to_string() }),
+                .map(|fault| Broken { link: fault.link(), message: fault.to_string() }),
         }
     }
 }
