@@ -9,8 +9,7 @@ pub use ipam_storage::{EndpointMapping, IpamStorage, IpamStorageSpec, Subnets};
 pub use nat_mapping::{NatMapping, NatMappingSpec};
 pub use network_config::{NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Receiver, Signature};
 pub use tunnel_endpoint::{
-    Connection, ConnectionStatus, Probe, Throughput, TunnelEndpoint, TunnelEndpointSpec,
-    TunnelEndpointStatus,
+    Connection, ConnectionStatus, Probe, Throughput, TunnelEndpoint, TunnelEndpointSpec, TunnelEndpointStatus,
 };
 
 /// What stands in a field for a replacement network when the original is used as it is.

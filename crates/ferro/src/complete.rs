@@ -62,7 +62,8 @@ mod tests {
             let argument = command.get_positionals().next().unwrap();
             assert!(argument.get::<ArgValueCandidates>().is_some(), "{name}");
         }
-        let rules = cli.find_subcommand("network").and_then(|network| network.find_subcommand("rules")).unwrap();
+        let rules =
+            cli.find_subcommand("network").and_then(|network| network.find_subcommand("rules")).unwrap();
         let argument = rules.get_positionals().next().unwrap();
         assert!(argument.get::<ArgValueCandidates>().is_some());
     }

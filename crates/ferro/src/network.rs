@@ -162,7 +162,7 @@ pub(crate) mod tests {
             namespace: "liqo".into(),
             external_mode: false,
             known: Known::from_storage(&[serde_json::from_value(storage).unwrap()]),
-            gateway: gateway(&map(json!({
+            gateway: gateway(&map(&json!({
                 "node": "rome-1", "nodeIP": "172.18.0.2", "endpointIP": "192.0.2.1", "port": "51820",
             }))),
             endpoints: vec![tunnel(connection)],
@@ -171,7 +171,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn map(data: Value) -> ConfigMap {
+    fn map(data: &Value) -> ConfigMap {
         serde_json::from_value(json!({"data": data})).unwrap()
     }
 
@@ -179,9 +179,9 @@ pub(crate) mod tests {
     fn the_gateway_is_where_it_says() {
         let said = joined(&connected()).gateway.unwrap();
         assert_eq!((said.node.as_str(), said.endpoint.as_deref()), ("rome-1", Some("192.0.2.1:51820")));
-        let half = gateway(&map(json!({"node": "rome-1", "endpointIP": "x"})));
+        let half = gateway(&map(&json!({"node": "rome-1", "endpointIP": "x"})));
         assert_eq!(half, Some(Gateway { node: "rome-1".into(), ..Gateway::default() }));
-        assert_eq!(gateway(&map(json!({"publicKey": "x"}))), None);
+        assert_eq!(gateway(&map(&json!({"publicKey": "x"}))), None);
     }
 
     #[test]

@@ -37,7 +37,11 @@ impl Rules {
             chain: chain(peer),
             views: table.views().to_vec(),
             inbound: redirected.chain([inward(pods)]).chain(transit.iter().map(inward)).collect(),
-            outbound: [outward(pods)].into_iter().chain(published).chain(transit.iter().map(outward)).collect(),
+            outbound: [outward(pods)]
+                .into_iter()
+                .chain(published)
+                .chain(transit.iter().map(outward))
+                .collect(),
         }
     }
 }

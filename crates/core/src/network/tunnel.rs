@@ -122,7 +122,7 @@ pub fn tunnels(
         let peer = endpoint.spec.cluster_id.clone();
         let read = match firsts.get(&peer) {
             Some(first) => Err(Trouble::Second(first.clone())),
-            None => read(endpoint).and_then(|read| apart(read, &taken)),
+            None => read(endpoint, &taken),
         };
         match read {
             Ok((agreement, ours, address, key)) => {
@@ -142,7 +142,7 @@ pub fn tunnels(
 
 type Read = (Agreement, Ours, SocketAddr, [u8; 32]);
 
-fn read(tunnel: &TunnelEndpoint) -> Result<Read, Trouble> {
+fn read(tunnel: &TunnelEndpoint, taken: &[IpNet]) -> Result<Read, Trouble> {
     let (spec, missing) = (&tunnel.spec, TunnelEndpointStatus::default());
     let status = tunnel.status.as_ref().unwrap_or(&missing);
     if spec.backend_type != BACKEND {
@@ -168,6 +168,7 @@ fn read(tunnel: &TunnelEndpoint) -> Result<Read, Trouble> {
         their_external: their_external.transpose()?,
         ours: Some(ours),
     };
+    apart(&agreement, &ours, taken)?;
     let address = endpoint(&spec.endpoint_ip, &spec.backend_config)?;
     Ok((agreement, ours, address, public_key(&spec.backend_config)?))
 }
@@ -188,8 +189,7 @@ fn named_here(theirs: &str, named: &str, fields: [&'static str; 2]) -> Result<Tr
 }
 
 /// No network stands for two: traffic would go to whichever comes first.
-fn apart(read: Read, taken: &[IpNet]) -> Result<Read, Trouble> {
-    let (agreement, ours, ..) = &read;
+fn apart(agreement: &Agreement, ours: &Ours, taken: &[IpNet]) -> Result<(), Trouble> {
     let own = [Some(ours.pods), ours.external].into_iter().flatten().map(|network| network.here());
     let mut taken: Vec<IpNet> = taken.iter().copied().chain(own).collect();
     for view in agreement.networks() {
@@ -198,7 +198,7 @@ fn apart(read: Read, taken: &[IpNet]) -> Result<Read, Trouble> {
         }
         taken.push(view);
     }
-    Ok(read)
+    Ok(())
 }
 
 /// The endpoints that are redirected for a peer, each with the address that stands for it; whoever wrote them.

@@ -86,7 +86,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Prints a value for machines, or else a text.
-fn print(value: &impl serde::Serialize, text: impl FnOnce(bool) -> String, view: Option<View>) -> anyhow::Result<()> {
+fn print(
+    value: &impl serde::Serialize,
+    text: impl FnOnce(bool) -> String,
+    view: Option<View>,
+) -> anyhow::Result<()> {
     match view {
         Some(View::Json) => output::print_value(value, Format::Json),
         Some(View::Yaml) => output::print_value(value, Format::Yaml),

@@ -39,7 +39,8 @@ fn objects() -> Value {
 
 async fn set_status(cluster: &Cluster, object: &[&str], status: &Value) -> Result<()> {
     let patch = json!({"status": status}).to_string();
-    let arguments = [&["patch"], object, &["--subresource=status", "--type=merge", "--patch", &patch]].concat();
+    let arguments =
+        [&["patch"], object, &["--subresource=status", "--type=merge", "--patch", &patch]].concat();
     cluster.kubectl(&arguments).await.map(drop)
 }
 
@@ -73,7 +74,8 @@ fn the_network_is_shown_and_a_packet_is_followed_to_the_first_broken_link() -> R
         set_status(cluster, &["pod", "client"], &running).await?;
         let probe = json!({"roundTripMicroseconds": 812, "jitterMicroseconds": 40, "lostPerThousand": 4});
         let throughput = json!({"sentBytesPerSecond": 12_345, "receivedBytesPerSecond": 930});
-        set_connection(cluster, &json!({"status": "connected", "probe": probe, "throughput": throughput})).await?;
+        set_connection(cluster, &json!({"status": "connected", "probe": probe, "throughput": throughput}))
+            .await?;
 
         let shown = ferro_says(cluster, &["network"]).await?;
         let row: Vec<_> = shown.lines().last().unwrap_or_default().split_whitespace().collect();
@@ -88,7 +90,8 @@ fn the_network_is_shown_and_a_packet_is_followed_to_the_first_broken_link() -> R
         let way = ferro_says(cluster, &trace).await?;
         ensure!(way.contains("10.0.40.7 > 10.244.0.5") && !way.contains("Broken"), "{way}");
 
-        set_connection(cluster, &json!({"status": "error", "statusMessage": "no route to 192.0.2.2"})).await?;
+        set_connection(cluster, &json!({"status": "error", "statusMessage": "no route to 192.0.2.2"}))
+            .await?;
         let broken = ferro_says(cluster, &trace).await.err().context("it is broken")?.to_string();
         ensure!(
             broken.contains("broken at the tunnel: the tunnel to turin is in error: no route to 192.0.2.2"),

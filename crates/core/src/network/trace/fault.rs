@@ -4,9 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 /// The link of a way that a fault is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Link {
     /// The pod that sends.
     Pod,

@@ -169,10 +169,7 @@ fn v2_there_and_back_with_one_network_renamed() {
 fn what_only_the_peer_knows_is_left_open() {
     let way = only(&v1("192.168.7.45"));
     assert_eq!(way.broken, None);
-    assert_eq!(
-        lines(&way.hops).last().unwrap(),
-        "gateway of turin: 10.0.40.7 > 192.168.7.45 => ?"
-    );
+    assert_eq!(lines(&way.hops).last().unwrap(), "gateway of turin: 10.0.40.7 > 192.168.7.45 => ?");
     assert_eq!(way.back.len(), 3, "its answer comes out of the tunnel: {:?}", lines(&way.back));
     let own = only(&v1("192.168.7.1"));
     assert!(own.hops.last().unwrap().what.contains("answers by itself"));
@@ -200,10 +197,7 @@ fn an_endpoint_of_another_kind_is_named_by_its_redirection() {
         vec![NatMapping::new("natmapping-b", NatMappingSpec { cluster_id: "b".into(), cluster_mappings })];
     let way = only(&snapshot);
     assert_eq!(way.broken, None);
-    assert_eq!(
-        lines(&way.hops)[3],
-        "gateway on a-1: 172.18.0.3 > 10.0.0.5 => 192.168.8.45 > 10.0.0.5"
-    );
+    assert_eq!(lines(&way.hops)[3], "gateway on a-1: 172.18.0.3 > 10.0.0.5 => 192.168.8.45 > 10.0.0.5");
 }
 
 fn service(snapshot: &mut Snapshot, ready: &[&str]) {
@@ -280,7 +274,12 @@ fn the_first_broken_link_is_named_with_what_to_do() {
         ),
         (Box::new(|now| now.target = Target::Address(ip("10.9.0.5"))), Link::Node, 1, "in no network"),
         (Box::new(|now| now.target = Target::Address(ip("192.168.0.9"))), Link::Node, 1, "is for peers"),
-        (Box::new(|now| now.target = Target::Address(ip("10.96.3.3"))), Link::Service, 1, "no Service has it"),
+        (
+            Box::new(|now| now.target = Target::Address(ip("10.96.3.3"))),
+            Link::Service,
+            1,
+            "no Service has it",
+        ),
         (Box::new(|now| now.endpoints.clear()), Link::Node, 1, "no TunnelEndpoint for turin yet"),
         (Box::new(|now| now.endpoints[0].status = None), Link::Node, 1, "it is not processed yet"),
         (Box::new(|now| now.external_mode = true), Link::Node, 1, "somebody else joins the networks"),

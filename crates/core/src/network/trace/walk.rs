@@ -6,9 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::super::{Drop, Packet, Problem, Table, Tunnel, tunnels};
-use super::{
-    Fault, Gateway, Hop, OVERLAY, OVERLAY_PORT, Place, Service, Snapshot, Target, Way, complaint,
-};
+use super::{Fault, Gateway, Hop, OVERLAY, OVERLAY_PORT, Place, Service, Snapshot, Target, Way, complaint};
 
 /// The ways to the target: one to an address, and for a Service one to each cluster that serves it.
 pub fn trace(snapshot: &Snapshot) -> Vec<Way> {
@@ -38,7 +36,8 @@ fn can_serve(service: &Service) -> Result<(), Fault> {
     let is = |wanted: &String, (number, called): &(u16, Option<String>)| {
         *wanted == number.to_string() || called.as_ref() == Some(wanted)
     };
-    if let Some(port) = service.port.as_ref().filter(|wanted| !service.ports.iter().any(|has| is(wanted, has)))
+    if let Some(port) =
+        service.port.as_ref().filter(|wanted| !service.ports.iter().any(|has| is(wanted, has)))
     {
         let has: Vec<_> = service.ports.iter().map(|(number, _)| number.to_string()).collect();
         let has = if has.is_empty() { "none".into() } else { has.join(", ") };
@@ -92,7 +91,12 @@ impl<'a> Walk<'a> {
         match self.owner(to)? {
             Owner::Here => {
                 let node = self.now.source.node.clone().unwrap_or_default();
-                way.pass(Place::Node(node), packet, packet, "stays in this cluster, whose own network delivers it");
+                way.pass(
+                    Place::Node(node),
+                    packet,
+                    packet,
+                    "stays in this cluster, whose own network delivers it",
+                );
                 Ok(())
             }
             Owner::Peer(peer) => {
@@ -108,7 +112,11 @@ impl<'a> Walk<'a> {
         if phase != "Running" {
             return Err(Fault::NotRunning { pod, phase });
         }
-        match source.node.as_ref().filter(|node| self.now.nodes.get(*node).is_some_and(|node| node.is_virtual)) {
+        match source
+            .node
+            .as_ref()
+            .filter(|node| self.now.nodes.get(*node).is_some_and(|node| node.is_virtual))
+        {
             Some(node) => Err(Fault::RunsElsewhere { pod, node: node.clone() }),
             None => Ok(()),
         }
@@ -249,7 +257,11 @@ fn at_peer(name: &str, tunnel: &Tunnel, outside: Packet, way: &mut Way) {
 }
 
 fn renamed(before: IpAddr, after: IpAddr, why: &str) -> String {
-    if before == after { format!("{before} keeps its name") } else { format!("{before} becomes {after}, {why}") }
+    if before == after {
+        format!("{before} keeps its name")
+    } else {
+        format!("{before} becomes {after}, {why}")
+    }
 }
 
 impl Way {

@@ -37,10 +37,7 @@ pub(in super::super) fn v1() -> TunnelEndpoint {
 
 fn mapping(name: &str, entries: &[(&str, &str)]) -> NatMapping {
     let entries = entries.iter().map(|(endpoint, address)| ((*endpoint).into(), (*address).into()));
-    NatMapping::new(
-        name,
-        NatMappingSpec { cluster_id: "b".into(), cluster_mappings: entries.collect() },
-    )
+    NatMapping::new(name, NatMappingSpec { cluster_id: "b".into(), cluster_mappings: entries.collect() })
 }
 
 fn changed(change: impl Fn(&mut TunnelEndpointSpec, &mut TunnelEndpointStatus)) -> TunnelEndpoint {

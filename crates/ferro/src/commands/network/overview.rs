@@ -113,10 +113,10 @@ impl Overview {
             pods: network.known.pods.map(|pods| pods.to_string()),
             services: network.known.services.map(|services| services.to_string()),
             external: network.known.external.map(|external| external.to_string()),
-            gateway: network.gateway.as_ref().map(|gateway| Gateway {
-                node: gateway.node.clone(),
-                endpoint: gateway.endpoint.clone(),
-            }),
+            gateway: network
+                .gateway
+                .as_ref()
+                .map(|gateway| Gateway { node: gateway.node.clone(), endpoint: gateway.endpoint.clone() }),
             peers,
             problems: problems(network, &usable, &unusable, &without),
         }
@@ -181,7 +181,10 @@ fn problems(
             "liqonetConfig.mode is external: somebody else joins the networks, and nothing is known of it here".into(),
         );
     } else if network.known.pods.is_none() {
-        problems.push("no networks are stored yet: the controller does so as soon as it runs; see 'ferro status'".into());
+        problems.push(
+            "no networks are stored yet: the controller does so as soon as it runs; see 'ferro status'"
+                .into(),
+        );
     } else if network.gateway.is_none() {
         problems.push(Fault::NoGateway.to_string());
     }
@@ -209,7 +212,8 @@ impl Peer {
         let agreement = tunnel.map(|tunnel| tunnel.agreement);
         let ours = agreement.and_then(|agreement| agreement.ours);
         let connection = endpoint.status.as_ref().and_then(|status| status.connection.as_ref());
-        let at = tunnel.map_or_else(|| endpoint.spec.endpoint_ip.clone(), |tunnel| tunnel.endpoint.to_string());
+        let at =
+            tunnel.map_or_else(|| endpoint.spec.endpoint_ip.clone(), |tunnel| tunnel.endpoint.to_string());
         Self {
             name: names.get(&id).unwrap_or(&id).clone(),
             cluster_id: id,
@@ -359,7 +363,8 @@ turin   connected    192.0.2.2:30020   10.0.0.0/24   10.244.0.0/24   10.0.40.0/2
         let overview = Overview::of(&network);
         assert!(overview.text(false, soon()).contains("\nturin   -            -"), "{overview:?}");
         assert!(overview.problems[0].starts_with("turin: there is no TunnelEndpoint for turin yet"));
-        let waits = json!({"outgoing": {"state": "Established"}, "network": {"state": "Pending", "message": "soon"}});
+        let waits =
+            json!({"outgoing": {"state": "Established"}, "network": {"state": "Pending", "message": "soon"}});
         network.peers = vec![peer("milan", &json!({"authUrl": "x"}), &waits)];
         assert_eq!(Overview::of(&network).problems, ["milan: soon"]);
         network.external_mode = true;

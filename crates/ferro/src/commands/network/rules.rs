@@ -44,7 +44,8 @@ impl Shown {
         let is_meant = |id: &str| only.as_ref().is_none_or(|only| only == id);
         let problems: Vec<_> =
             problems.iter().filter(|problem| is_meant(&problem.peer)).map(ToString::to_string).collect();
-        let items: Vec<_> = of(network, &table).into_iter().filter(|item| is_meant(&item.cluster_id)).collect();
+        let items: Vec<_> =
+            of(network, &table).into_iter().filter(|item| is_meant(&item.cluster_id)).collect();
         if let (Some(wanted), true) = (wanted, items.is_empty()) {
             match problems.first() {
                 Some(problem) => bail!("there is no tunnel to {wanted}: {problem}"),
@@ -89,7 +90,9 @@ fn of(network: &Network, table: &Table) -> Vec<OfPeer> {
 fn meant(network: &Network, wanted: &str) -> anyhow::Result<String> {
     let peer = peers::find(&network.peers, wanted)?;
     let id = peers::cluster_id(peer);
-    Ok(id.with_context(|| format!("it is not known yet which cluster {wanted} is; see 'ferro peers'"))?.to_owned())
+    Ok(id
+        .with_context(|| format!("it is not known yet which cluster {wanted} is; see 'ferro peers'"))?
+        .to_owned())
 }
 
 impl OfPeer {
@@ -162,7 +165,11 @@ Chain LIQO-PRRT-MAP-CLS-{TURIN} (turin)
     fn a_peer_without_a_tunnel_is_told_what_is_missing() {
         let mut network = joined(&connected());
         let error = |network: &_, wanted| Shown::of(network, Some(wanted)).unwrap_err().to_string();
-        assert!(error(&network, "milan").starts_with("there is no peer milan"), "{}", error(&network, "milan"));
+        assert!(
+            error(&network, "milan").starts_with("there is no peer milan"),
+            "{}",
+            error(&network, "milan")
+        );
         network.endpoints[0].status = None;
         assert_eq!(
             error(&network, "turin"),

@@ -38,8 +38,11 @@ pub(super) fn of(facts: &Facts) -> Vec<String> {
             chart::VERSION
         ));
     }
-    let of_peers: Vec<_> =
-        facts.peers.iter().filter_map(|peer| of_peer(peer).or_else(|| of_tunnel(peer, &facts.tunnels))).collect();
+    let of_peers: Vec<_> = facts
+        .peers
+        .iter()
+        .filter_map(|peer| of_peer(peer).or_else(|| of_tunnel(peer, &facts.tunnels)))
+        .collect();
     let more = of_peers.len().saturating_sub(SHOWN);
     problems.extend(of_peers.into_iter().take(SHOWN));
     if more > 0 {
@@ -187,10 +190,7 @@ pub(super) mod tests {
     fn a_tunnel_that_carries_nothing_is_a_problem_of_its_peer() {
         let joined = joined(&json!({"status": "error", "statusMessage": "no route to 192.0.2.2"}));
         let mut facts = Facts { peers: joined.peers, tunnels: joined.endpoints, ..healthy() };
-        assert_eq!(
-            of(&facts),
-            ["turin: the tunnel is in error: no route to 192.0.2.2; see 'ferro network'"]
-        );
+        assert_eq!(of(&facts), ["turin: the tunnel is in error: no route to 192.0.2.2; see 'ferro network'"]);
         facts.tunnels = vec![tunnel(&connected())];
         assert_eq!(of(&facts), Vec::<String>::new());
     }

@@ -39,9 +39,10 @@ pub(super) async fn snapshot(
         target: target(client, namespace, wanted).await?,
         networks: network.known.clone(),
         external_mode: network.external_mode,
-        gateway: network.gateway.as_ref().and_then(|gateway| {
-            Some(Gateway { node: gateway.node.clone(), node_ip: gateway.node_ip? })
-        }),
+        gateway: network
+            .gateway
+            .as_ref()
+            .and_then(|gateway| Some(Gateway { node: gateway.node.clone(), node_ip: gateway.node_ip? })),
         nodes: nodes.items.iter().map(|object| (object.name_any(), node(object))).collect(),
         endpoints: network.endpoints.clone(),
         mappings: network.mappings.clone(),
@@ -83,13 +84,11 @@ async fn target(client: &Client, namespace: &str, wanted: &Wanted) -> anyhow::Re
             let namespace = other.as_deref().unwrap_or(namespace);
             let service = Api::<ServiceObject>::namespaced(client.clone(), namespace).get(name).await;
             let service = found(service).explain(|| format!("read the Service {namespace}/{name}"))?;
-            match service {
-                Some(service) => of_service(client, &service, port.clone()).await,
-                None => {
-                    let name = format!("{namespace}/{name}");
-                    Ok(Target::Service(Service { name, ..Service::default() }))
-                }
-            }
+            let Some(service) = service else {
+                let name = format!("{namespace}/{name}");
+                return Ok(Target::Service(Service { name, ..Service::default() }));
+            };
+            of_service(client, &service, port.clone()).await
         }
     }
 }

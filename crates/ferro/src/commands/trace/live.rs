@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::commands::network::{share, time};
 use crate::kube_errors::Explain as _;
@@ -35,15 +35,10 @@ pub(super) enum Outcome {
 /// One part that was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
-    #[serde(serialize_with = "in_words")]
     pub(super) link: Link,
     pub(super) subject: String,
     pub(super) outcome: Outcome,
     pub(super) message: String,
-}
-
-fn in_words<S: Serializer>(link: &Link, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(link)
 }
 
 impl Check {
@@ -65,7 +60,8 @@ pub(super) async fn checks(
         return Ok(Vec::new());
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &network.namespace);
-    let pods = pods.list(&ListParams::default().labels(&format!("{NAME} in ({}, {GATEWAY})", chart::NODE))).await;
+    let pods =
+        pods.list(&ListParams::default().labels(&format!("{NAME} in ({}, {GATEWAY})", chart::NODE))).await;
     let pods = pods.explain(|| format!("list the pods of {}", network.namespace))?.items;
     let gateway = snapshot.gateway.as_ref().map(|gateway| gateway.node.as_str());
     let mut nodes: Vec<&str> = snapshot.source.node.as_deref().into_iter().chain(gateway).collect();
@@ -122,7 +118,9 @@ fn answer(answer: kube::Result<String>, pod: &str) -> (Outcome, String) {
         Ok(_) => (Outcome::Good, "is ready".into()),
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => (
             Outcome::Unknown,
-            format!("this user may not ask it: that needs the right to get pods/proxy; see the logs of {pod} instead"),
+            format!(
+                "this user may not ask it: that needs the right to get pods/proxy; see the logs of {pod} instead"
+            ),
         ),
         Err(kube::Error::Api(status)) => {
             let said = status.message.trim();
@@ -138,7 +136,12 @@ fn answer(answer: kube::Result<String>, pod: &str) -> (Outcome, String) {
 
 /// What the gateway has measured.
 fn tunnel(peer: &str, endpoint: &TunnelEndpoint, now: Timestamp) -> Check {
-    let check = |outcome, message| Check { link: Link::Tunnel, subject: format!("tunnel to {peer}"), outcome, message };
+    let check = |outcome, message| Check {
+        link: Link::Tunnel,
+        subject: format!("tunnel to {peer}"),
+        outcome,
+        message,
+    };
     if let Some((status, message)) = complaint(endpoint) {
         return check(Outcome::Bad, format!("the tunnel to {peer} is {status}: {message}"));
     }
@@ -196,7 +199,8 @@ mod tests {
         let now = "2030-01-01T00:00:05Z".parse().unwrap();
         let good = tunnel("turin", &tests::tunnel(&tests::connected()), now);
         assert_eq!(good.message, "is connected; round trip 812us, lost 0.4%, measured 5s ago");
-        let bad = tunnel("turin", &tests::tunnel(&json!({"status": "error", "statusMessage": "no route"})), now);
+        let bad =
+            tunnel("turin", &tests::tunnel(&json!({"status": "error", "statusMessage": "no route"})), now);
         assert!(bad.is_bad());
         assert_eq!(bad.message, "the tunnel to turin is in error: no route");
         assert_eq!(

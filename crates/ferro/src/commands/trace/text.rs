@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ferro_core::network::Packet;
-use ferro_core::network::trace::{Hop, Place, Snapshot, Target, Way};
+use ferro_core::network::trace::{Hop, Link, Place, Snapshot, Target, Way};
 use serde::Serialize;
 
 use crate::{output, table};
@@ -39,28 +39,24 @@ struct Step<'a> {
 
 #[derive(Serialize)]
 struct Broken {
-    link: String,
+    link: Link,
     message: String,
 }
 
 impl<'a> Shown<'a> {
     pub(super) fn of(way: &'a Way, names: &'a BTreeMap<String, String>) -> Self {
-        let step = |hop: &'a Hop| Step {
-            place: &hop.place,
-            before: hop.before,
-            after: hop.after,
-            what: &hop.what,
-        };
+        let step =
+            |hop: &'a Hop| Step { place: &hop.place, before: hop.before, after: hop.after, what: &hop.what };
         Self {
             to: way.to,
             peer: way.peer.as_ref().map(|id| names.get(id).unwrap_or(id).as_str()),
             alike: way.alike,
             hops: way.hops.iter().map(step).collect(),
             back: way.back.iter().map(step).collect(),
-            broken: way.broken.as_ref().map(|fault| Broken {
-                link: fault.link().to_string(),
-                message: fault.to_string(),
-            }),
+            broken: way
+                .broken
+                .as_ref()
+                .map(|fault| Broken { link: fault.link(), message: fault.to_string() }),
         }
     }
 }
@@ -146,7 +142,8 @@ mod tests {
             networks: network.known,
             external_mode: false,
             gateway: Some(Gateway { node: "rome-1".into(), node_ip: "172.18.0.2".parse().unwrap() }),
-            nodes: [("rome-1".to_owned(), node("172.18.0.2")), ("rome-2".to_owned(), node("172.18.0.3"))].into(),
+            nodes: [("rome-1".to_owned(), node("172.18.0.2")), ("rome-2".to_owned(), node("172.18.0.3"))]
+                .into(),
             endpoints: network.endpoints,
             mappings: network.mappings,
         }
