@@ -10,6 +10,7 @@ mod agreement;
 pub mod config;
 mod external;
 mod ipam;
+pub mod routes;
 mod storage;
 mod table;
 mod translation;
