@@ -16,6 +16,7 @@ mod ipam;
 pub mod report;
 mod rules;
 mod own;
+pub mod routes;
 mod storage;
 mod table;
 pub mod trace;
