@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use ferro_api::config::NetworkMode;
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::labels;
 use ferro_core::identity::ClusterId;
@@ -110,14 +111,14 @@ impl<A: Addresses> Manager<A> {
         let own = self.home.own()?;
         let gateway = self.gateway();
         self.say(gateway.as_ref().err());
-        let gateway = gateway.ok();
+        let (gateway, mode) = (gateway.ok(), self.home.settings().liqonet().mode());
         let (mut again, mut known) = (false, BTreeSet::new());
         for peer in self.home.peers.all() {
             let Some(who) = Peer::of(&peer) else { continue };
             if !known.insert(who.text.clone()) {
                 continue;
             }
-            if let Err(error) = self.attend(&peer, &who, &own, gateway.as_ref()).await {
+            if let Err(error) = self.attend(&peer, &who, &own, gateway.as_ref(), mode).await {
                 warn!(peer = peer.name_any(), error = format!("{error:#}"), "will be tried again");
                 again = true;
             }
@@ -132,9 +133,9 @@ impl<A: Addresses> Manager<A> {
         who: &Peer,
         own: &Arc<Own>,
         gateway: Option<&Gateway>,
+        mode: NetworkMode,
     ) -> Result<()> {
         let us = own.signer.identity().id().to_string();
-        let mode = self.home.settings().liqonet().mode();
         let (wish, lost) = (exchange::wish(peer, mode), exchange::is_lost(peer));
         let parts = self.home.networks.of(&who.namespace, &us, &who.text);
         let Some((handle, ipam)) = self.keeper.state() else {

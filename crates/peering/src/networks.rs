@@ -9,6 +9,7 @@ use ferro_core::network::exchange::Objects;
 use ferro_core::replication::inbound;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -88,7 +89,7 @@ impl Parts {
     pub fn remaining(&self) -> Vec<String> {
         let ours = self.ours.as_ref().map(|config| ("NetworkConfig", &config.metadata));
         let tunnel = self.tunnel.as_ref().map(|tunnel| ("TunnelEndpoint", &tunnel.metadata));
-        let named = |(kind, meta): (&str, &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta)| {
+        let named = |(kind, meta): (&str, &ObjectMeta)| {
             let part = |part: &Option<String>| part.clone().unwrap_or_default();
             format!("{kind} {}/{}", part(&meta.namespace), part(&meta.name))
         };

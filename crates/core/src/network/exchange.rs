@@ -35,6 +35,7 @@ use super::{Agreement, Answer, Ipam, Offered};
 use crate::identity::{ClusterId, SigningIdentity};
 use crate::replication::difference;
 
+use answer::take_back;
 pub use answer::{BadAnswer, PROCESSED, Unusable, answer_to};
 pub use shown::{Objects, shown};
 pub use wish::{Wish, is_lost, wish};
@@ -179,7 +180,7 @@ impl Snapshot<'_> {
                     [self.accept(theirs, agreement), self.build(&described, agreement)].concat()
                 }
                 // The names of before may go to others: nothing may use them any more.
-                None if self.tunnel.is_some() => [self.take_back(theirs), self.drop_tunnel()].concat(),
+                None if self.tunnel.is_some() => [take_back(theirs), self.drop_tunnel()].concat(),
                 None => vec![Write::Acquire(described.offered)],
             },
         }
@@ -201,7 +202,7 @@ impl Snapshot<'_> {
         let tunnel = self.drop_tunnel();
         let is_known = self.ipam.peers().contains_key(&self.peer.to_string());
         let release = when(self.tunnel.is_none() && is_known, Write::Release);
-        let answer = self.theirs.map(|theirs| self.take_back(theirs)).unwrap_or_default();
+        let answer = self.theirs.map(take_back).unwrap_or_default();
         let config = match self.ours {
             Some(ours) if !is_going(&ours.metadata) => vec![Write::DeleteConfig],
             Some(ours) if self.tunnel.is_none() && !is_known => let_go(ours, self.lost),

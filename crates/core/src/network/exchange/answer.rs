@@ -108,27 +108,20 @@ impl Snapshot<'_> {
 
     /// Our answer: these names.
     pub(super) fn accept(&self, theirs: &NetworkConfig, agreement: &Agreement) -> Vec<Write> {
-        let (answer, told) = (agreement.answer(), Reason::new("Answered", "the networks have names here"));
+        let (names, told) = (agreement.answer(), Reason::new("Answered", "the networks have names here"));
         let next = NetworkConfigStatus {
             processed: Some(true),
-            pod_cidr_nat: Some(answer.pod.to_string()),
-            external_cidr_nat: answer.external.map(|external| external.to_string()),
+            pod_cidr_nat: Some(names.pod.to_string()),
+            external_cidr_nat: names.external.map(|external| external.to_string()),
             ..self.said(theirs, true, &told)
         };
-        self.answer(theirs, &next)
+        answer(theirs, &next)
     }
 
     /// Our answer: no, and why.
     pub(super) fn refuse(&self, theirs: &NetworkConfig, unusable: &Unusable) -> Vec<Write> {
         let told = Reason::new(unusable.word(), unusable.to_string());
-        self.answer(theirs, &self.said(theirs, false, &told))
-    }
-
-    /// No answer any more: what was said before does not hold.
-    pub(super) fn take_back(&self, theirs: &NetworkConfig) -> Vec<Write> {
-        let is_answered = theirs.status.as_ref().is_some_and(NetworkConfigStatus::processed);
-        let nothing = NetworkConfigStatus { processed: Some(false), ..NetworkConfigStatus::default() };
-        if is_answered { self.answer(theirs, &nothing) } else { Vec::new() }
+        answer(theirs, &self.said(theirs, false, &told))
     }
 
     fn said(&self, theirs: &NetworkConfig, processed: bool, told: &Reason) -> NetworkConfigStatus {
@@ -140,16 +133,23 @@ impl Snapshot<'_> {
         }
     }
 
-    fn answer(&self, theirs: &NetworkConfig, next: &NetworkConfigStatus) -> Vec<Write> {
-        let present = theirs.status.clone().unwrap_or_default();
-        let patch = difference(&json!({"status": present}), &json!({"status": next}));
-        patch.map(Write::Answer).into_iter().collect()
-    }
-
     /// Whether the address manager knows this answer.
     pub(super) fn is_noted(&self, noted: &Ours, answer: Answer) -> bool {
         let pods = answer.pod.of(self.ipam.own().pod);
         let external = answer.external.map(|external| external.of(self.ipam.external())).transpose();
         pods.is_ok_and(|pods| pods == noted.pods) && external.is_ok_and(|it| it == noted.external)
     }
+}
+
+/// No answer any more: what was said before does not hold.
+pub(super) fn take_back(theirs: &NetworkConfig) -> Vec<Write> {
+    let is_answered = theirs.status.as_ref().is_some_and(NetworkConfigStatus::processed);
+    let nothing = NetworkConfigStatus { processed: Some(false), ..NetworkConfigStatus::default() };
+    if is_answered { answer(theirs, &nothing) } else { Vec::new() }
+}
+
+fn answer(theirs: &NetworkConfig, next: &NetworkConfigStatus) -> Vec<Write> {
+    let present = theirs.status.clone().unwrap_or_default();
+    let patch = difference(&json!({"status": present}), &json!({"status": next}));
+    patch.map(Write::Answer).into_iter().collect()
 }

@@ -3,7 +3,7 @@
 use ferro_api::common::ObjectRef;
 use ferro_api::config::NetworkMode;
 use ferro_api::discovery::{NetworkState, NetworkStatus};
-use ferro_api::net::{ConnectionStatus, NetworkConfig, NetworkConfigStatus, TunnelEndpoint};
+use ferro_api::net::{ConnectionStatus, NetworkConfig, TunnelEndpoint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
 
@@ -112,7 +112,7 @@ fn connection(peer: &str, tunnel: &TunnelEndpoint) -> (NetworkState, Option<Stri
 
 /// Why the receiver of a `NetworkConfig` does not use it, if it says so.
 fn refusal(config: &NetworkConfig) -> Option<String> {
-    let status = config.status.as_ref().filter(|status| !NetworkConfigStatus::processed(status))?;
+    let status = config.status.as_ref().filter(|status| !status.processed())?;
     let no = |condition: &&Condition| condition.type_ == PROCESSED && condition.status == "False";
     status.conditions.iter().find(no).map(|condition| plain(&condition.message))
 }

@@ -237,9 +237,8 @@ fn show(scene: &Scene, wish: Wish) -> NetworkStatus {
 }
 
 fn tunnel(status: &Value) -> TunnelEndpoint {
-    let mut tunnel = TunnelEndpoint::default();
-    tunnel.status = serde_json::from_value(json!({"connection": status})).unwrap();
-    tunnel
+    let status = serde_json::from_value(json!({"connection": status})).unwrap();
+    TunnelEndpoint { status, ..TunnelEndpoint::default() }
 }
 
 #[test]

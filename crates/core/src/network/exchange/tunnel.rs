@@ -36,7 +36,7 @@ impl Snapshot<'_> {
         let present = tunnel.status.clone().unwrap_or_default();
         let next = TunnelEndpointStatus {
             observed_generation: tunnel.metadata.generation,
-            ..self.tunnel_status(present.clone(), described, agreement, ours, gateway)
+            ..tunnel_status(present.clone(), described, agreement, ours, gateway)
         };
         let change = difference(&json!({"status": present}), &json!({"status": next}));
         change.map(Write::ShowTunnel).into_iter().collect()
@@ -57,33 +57,32 @@ impl Snapshot<'_> {
             .into(),
         }
     }
+}
 
-    /// The networks; how the tunnel fares is the gateway's to say.
-    fn tunnel_status(
-        &self,
-        present: TunnelEndpointStatus,
-        described: &Described,
-        agreement: &Agreement,
-        ours: &Ours,
-        gateway: &Gateway,
-    ) -> TunnelEndpointStatus {
-        let answer = agreement.answer();
-        TunnelEndpointStatus {
-            phase: Some(READY.into()),
-            local_pod_cidr: Some(ours.pods.here().to_string()),
-            local_nat_pod_cidr: Some(named_there(&ours.pods)),
-            remote_nat_pod_cidr: Some(answer.pod.to_string()),
-            local_external_cidr: ours.external.map(|external| external.here().to_string()),
-            // An API server fills these in where they are left out.
-            local_nat_external_cidr: Some(ours.external.as_ref().map_or(NOT_REMAPPED.into(), named_there)),
-            remote_nat_external_cidr: Some(answer.external.unwrap_or(Naming::Kept).to_string()),
-            remote_endpoint_ip: Some(described.endpoint.ip().to_string()),
-            local_endpoint_ip: Some(gateway.endpoint.ip().to_string()),
-            tunnel_iface_name: Some(TUNNEL_INTERFACE.into()),
-            veth_iface_name: Some(VETH_INTERFACE.into()),
-            gateway_ip: Some(gateway.node_ip.to_string()),
-            ..present
-        }
+/// The networks; how the tunnel fares is the gateway's to say.
+fn tunnel_status(
+    present: TunnelEndpointStatus,
+    described: &Described,
+    agreement: &Agreement,
+    ours: &Ours,
+    gateway: &Gateway,
+) -> TunnelEndpointStatus {
+    let answer = agreement.answer();
+    TunnelEndpointStatus {
+        phase: Some(READY.into()),
+        local_pod_cidr: Some(ours.pods.here().to_string()),
+        local_nat_pod_cidr: Some(named_there(&ours.pods)),
+        remote_nat_pod_cidr: Some(answer.pod.to_string()),
+        local_external_cidr: ours.external.map(|external| external.here().to_string()),
+        // An API server fills these in where they are left out.
+        local_nat_external_cidr: Some(ours.external.as_ref().map_or(NOT_REMAPPED.into(), named_there)),
+        remote_nat_external_cidr: Some(answer.external.unwrap_or(Naming::Kept).to_string()),
+        remote_endpoint_ip: Some(described.endpoint.ip().to_string()),
+        local_endpoint_ip: Some(gateway.endpoint.ip().to_string()),
+        tunnel_iface_name: Some(TUNNEL_INTERFACE.into()),
+        veth_iface_name: Some(VETH_INTERFACE.into()),
+        gateway_ip: Some(gateway.node_ip.to_string()),
+        ..present
     }
 }
 
