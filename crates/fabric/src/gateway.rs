@@ -68,8 +68,9 @@ pub async fn run(
     let (found, link) = house::mtus(place.internal).await?;
     let mtu = sources.mtu().unwrap_or(found);
     let (house, tun) = House::build(mtu, link).await?;
-    let wire = Wire::open(settings.port)
-        .with_context(|| format!("cannot listen on the UDP port {}; is another gateway here?", settings.port))?;
+    let wire = Wire::open(settings.port).with_context(|| {
+        format!("cannot listen on the UDP port {}; is another gateway here?", settings.port)
+    })?;
     let (public, port) = (key.public(), wire.port());
     let engine = Engine::start(tun, wire, key, mtu).context("cannot start the tunnels")?;
     notice::publish(&client, &settings.namespace, &place, &public, port).await?;

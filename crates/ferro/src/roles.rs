@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
+use ferro_fabric::door;
 use ferro_fabric::gateway::figures::Figures;
 use ferro_fabric::gateway::{self, Settings};
 use ferro_fabric::manager::{self, Served};
-use ferro_fabric::door;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;

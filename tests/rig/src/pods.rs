@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use crate::topology::Cluster;
+use crate::wait::eventually;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use crate::topology::Cluster;
-use crate::wait::eventually;
 
 /// Starts a caller and an echo server on every node.
 pub async fn start(cluster: &Cluster) -> Result<()> {
@@ -100,7 +100,8 @@ impl<'a> Caller<'a> {
     pub async fn get(&self, address: IpAddr) -> Result<String> {
         let url = format!("http://{address}:8080/");
         // Routes come when they come.
-        eventually(&format!("{} gets {url}", self.name), || self.run(&["wget", "-qO-", "-T", "5", &url])).await
+        eventually(&format!("{} gets {url}", self.name), || self.run(&["wget", "-qO-", "-T", "5", &url]))
+            .await
     }
 
     /// Pings with so much payload, and hears every answer.

@@ -25,7 +25,9 @@ const DEFAULT_SERVICES: &str = "kubernetes";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownNetwork {
     /// No node has a network for pods.
-    #[error("the network of this cluster's pods is not known; set liqonetConfig.podCIDR in the ClusterConfig")]
+    #[error(
+        "the network of this cluster's pods is not known; set liqonetConfig.podCIDR in the ClusterConfig"
+    )]
     Pods,
     /// The networks of the nodes have too little in common.
     #[error(
@@ -183,10 +185,7 @@ mod tests {
     fn what_is_not_clear_is_asked_for() {
         assert_eq!(pods(&[], None), Err(UnknownNetwork::Pods));
         let scattered = pods(&["10.244.0.0/24", "192.168.0.0/24"], None);
-        assert_eq!(
-            scattered,
-            Err(UnknownNetwork::PodsUnclear(net("10.244.0.0/24"), net("192.168.0.0/24")))
-        );
+        assert_eq!(scattered, Err(UnknownNetwork::PodsUnclear(net("10.244.0.0/24"), net("192.168.0.0/24"))));
         let error = pods(&["10.244.0.0/24", "fd00::/64"], None).unwrap_err();
         assert!(error.to_string().contains("set liqonetConfig.podCIDR"), "{error}");
         let nodes = [node("10.244.0.0/24", "172.18.0.3")];

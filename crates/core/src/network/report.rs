@@ -126,9 +126,10 @@ fn is_other_pace(shown: &Connection, seen: &Connection) -> bool {
         [throughput.sent_bytes_per_second, throughput.received_bytes_per_second]
             .map(|pace| pace.unwrap_or_default().max(TRICKLE))
     };
-    pace(shown).into_iter().zip(pace(seen)).any(|(before, after)| {
-        after >= before.saturating_mul(2) || before >= after.saturating_mul(2)
-    })
+    pace(shown)
+        .into_iter()
+        .zip(pace(seen))
+        .any(|(before, after)| after >= before.saturating_mul(2) || before >= after.saturating_mul(2))
 }
 
 #[cfg(test)]

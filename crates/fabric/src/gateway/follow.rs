@@ -107,7 +107,10 @@ impl Session {
     async fn keep(self) -> Result<()> {
         loop {
             if let Err(error) = self.follow().await {
-                debug!(error = format!("{error:#}"), "the address manager cannot be followed; will be tried again");
+                debug!(
+                    error = format!("{error:#}"),
+                    "the address manager cannot be followed; will be tried again"
+                );
             }
             sleep(PAUSE).await;
         }
@@ -120,7 +123,8 @@ impl Session {
             let next = to_send.borrow_and_update().clone();
             Some((next, to_send))
         });
-        let mut changes = client.follow(acknowledgements).await.context("the address manager refuses")?.into_inner();
+        let mut changes =
+            client.follow(acknowledgements).await.context("the address manager refuses")?.into_inner();
         info!("follows the address manager");
         let mut heard = Heard::default();
         while let Some(change) = changes.next().await {
@@ -136,7 +140,8 @@ impl Session {
         let secret = secrets.get(GATEWAY).await.context("cannot read the gateway's certificate")?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), &self.namespace);
         let service = services.get(SERVICE).await.context("cannot find the address manager")?;
-        let ip = service.spec.and_then(|spec| spec.cluster_ip).context("the address manager has no address")?;
+        let ip =
+            service.spec.and_then(|spec| spec.cluster_ip).context("the address manager has no address")?;
         let ip: IpAddr = ip.parse().with_context(|| format!("the address manager is at {ip:?}"))?;
         let origin: Uri = format!("https://{}", SocketAddr::new(ip, PORT)).parse()?;
         client::gateway(&Identity::from_secret(&secret)?, origin)
@@ -157,7 +162,8 @@ mod tests {
 
     #[test]
     fn changes_add_up_and_a_whole_one_begins_anew() {
-        let first = Heard::default().after(change(true, vec![entry("a", "1", "2"), entry("b", "1", "3")], vec![]));
+        let first =
+            Heard::default().after(change(true, vec![entry("a", "1", "2"), entry("b", "1", "3")], vec![]));
         let second = first.after(change(false, vec![entry("a", "4", "5")], vec![entry("b", "1", "3")]));
         let of = |heard: &Heard, peer: &str| heard.entries.get(peer).map(BTreeMap::len);
         assert_eq!((of(&second, "a"), of(&second, "b")), (Some(2), Some(0)));

@@ -60,7 +60,9 @@ impl House {
         join(&outside, &namespace, link_mtu).await.context("cannot join the gateway to its node")?;
         let tunnel = index(&inside, TUNNEL_INTERFACE).await?;
         let inner = index(&inside, VETH_INTERFACE).await?;
-        furnish(&inside, tunnel, inner, tunnel_mtu).await.context("cannot set up the network of the gateway")?;
+        furnish(&inside, tunnel, inner, tunnel_mtu)
+            .await
+            .context("cannot set up the network of the gateway")?;
         Ok((Self { _namespace: namespace, tunnel, inner }, tun))
     }
 }
@@ -69,9 +71,7 @@ impl House {
 pub(super) async fn mtus(of: IpAddr) -> Result<(u16, u32)> {
     let handle = connect().context("cannot talk to the kernel about links")?;
     let addresses: Vec<_> = handle.address().get().execute().try_collect().await?;
-    let has_it = |attribute: &AddressAttribute| {
-        matches!(attribute, AddressAttribute::Address(ip) | AddressAttribute::Local(ip) if *ip == of)
-    };
+    let has_it = |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Address(ip) | AddressAttribute::Local(ip) if *ip == of);
     let holder = addresses.iter().find(|message| message.attributes.iter().any(has_it));
     let holder = holder.with_context(|| format!("no interface of this node has the address {of}"))?;
     let mut links = handle.link().get().match_index(holder.header.index).execute();
@@ -100,8 +100,11 @@ fn settle(runtime: &runtime::Handle) -> Result<Found> {
     unshare(CloneFlags::CLONE_NEWNET)
         .context("cannot make a network namespace; the gateway needs to be privileged")?;
     let namespace = fs::File::open("/proc/thread-self/ns/net").context("cannot hold the namespace")?;
-    let tun = Tun::open(TUNNEL_INTERFACE).context("cannot make a device for tunnels; does the node have /dev/net/tun?")?;
-    for (setting, value) in [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")] {
+    let tun = Tun::open(TUNNEL_INTERFACE)
+        .context("cannot make a device for tunnels; does the node have /dev/net/tun?")?;
+    for (setting, value) in
+        [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")]
+    {
         let path = format!("/proc/sys/net/ipv4/{setting}");
         fs::write(&path, value).with_context(|| format!("cannot set {path}"))?;
     }
@@ -142,7 +145,8 @@ async fn join(outside: &Handle, namespace: &fs::File, mtu: u32) -> Result<()> {
         .mtu(mtu)
         .setns_by_fd(namespace.as_raw_fd())
         .build();
-    let pair = LinkVeth::new(OUTER, VETH_INTERFACE).mtu(mtu).set_info_data(InfoData::Veth(InfoVeth::Peer(inner)));
+    let pair =
+        LinkVeth::new(OUTER, VETH_INTERFACE).mtu(mtu).set_info_data(InfoData::Veth(InfoVeth::Peer(inner)));
     outside.link().add(pair.build()).execute().await?;
     let outer = index(outside, OUTER).await?;
     outside.address().add(outer, OUTER_IP.into(), LINK_LENGTH).execute().await?;
@@ -157,8 +161,9 @@ async fn furnish(inside: &Handle, tunnel: u32, inner: u32, mtu: u16) -> Result<(
     inside.link().set(device.build()).execute().await?;
     let to_node = RouteMessageBuilder::<Ipv4Addr>::new().gateway(OUTER_IP).output_interface(inner);
     inside.route().add(to_node.build()).execute().await?;
-    let to_tunnels =
-        RouteMessageBuilder::<Ipv4Addr>::new().output_interface(tunnel).table_id(INTO_TUNNEL_INTERFACES.into());
+    let to_tunnels = RouteMessageBuilder::<Ipv4Addr>::new()
+        .output_interface(tunnel)
+        .table_id(INTO_TUNNEL_INTERFACES.into());
     inside.route().add(to_tunnels.build()).execute().await?;
     let mut from_node = inside
         .rule()

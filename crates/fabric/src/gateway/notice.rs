@@ -62,6 +62,8 @@ pub(super) async fn publish(
         },
     });
     let apply = PatchParams::apply(MANAGER).force();
-    maps.patch(CONFIG_MAP, &apply, &Patch::Apply(map)).await.context("cannot publish where the gateway is")?;
+    maps.patch(CONFIG_MAP, &apply, &Patch::Apply(map))
+        .await
+        .context("cannot publish where the gateway is")?;
     Ok(())
 }

@@ -56,7 +56,10 @@ pub(super) async fn keep(
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                warn!(error, "the certificates of the address manager are not up to date; will be tried again");
+                warn!(
+                    error,
+                    "the certificates of the address manager are not up to date; will be tried again"
+                );
                 SOON
             }
         };

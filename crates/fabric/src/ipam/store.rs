@@ -62,8 +62,8 @@ impl Store {
             deleted.map(drop).or_else(ignore(404)).context("cannot delete an old IpamStorage")?;
         }
         self.versions.clear();
-        let ipam = Ipam::new(self.own.clone(), self.external_length)
-            .context("cannot choose an external network")?;
+        let ipam =
+            Ipam::new(self.own.clone(), self.external_length).context("cannot choose an external network")?;
         Ok((Layout::default(), Turn::new(&ipam, now)))
     }
 
