@@ -103,9 +103,8 @@ impl Board {
         let (mut delta, mut sheets) = (Delta::default(), BTreeSet::new());
         for endpoint in turn.touched() {
             let (old, new) = (self.sheets.get(endpoint).copied().unwrap_or_default(), layout.sheet(endpoint));
-            let [before, after] = [turn.before(), turn.after()].map(|ipam| {
-                ipam.mapping(endpoint).map(|mapping| mapping.peers.clone()).unwrap_or_default()
-            });
+            let [before, after] = [turn.before(), turn.after()]
+                .map(|ipam| ipam.mapping(endpoint).map(|mapping| mapping.peers.clone()).unwrap_or_default());
             for peer in before.union(&after) {
                 let address = turn.after().redirection(peer, *endpoint);
                 if self.set_own(peer, *endpoint, address, new, &mut delta) {
@@ -162,7 +161,8 @@ impl Board {
     pub fn set_others(&mut self, others: &BTreeMap<String, BTreeMap<IpAddr, IpAddr>>) -> Delta {
         let mut delta = Delta::default();
         let had = self.peers.iter().filter(|(_, peer)| !peer.others.addresses.is_empty());
-        let names: BTreeSet<String> = had.map(|(name, _)| name.clone()).chain(others.keys().cloned()).collect();
+        let names: BTreeSet<String> =
+            had.map(|(name, _)| name.clone()).chain(others.keys().cloned()).collect();
         for name in names {
             let peer = self.peers.entry(name.clone()).or_default();
             let mut new = Pairs::default();

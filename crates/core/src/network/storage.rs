@@ -135,10 +135,7 @@ fn originals(agreement: &Agreement) -> impl Iterator<Item = (IpNet, Record)> + u
 }
 
 /// Since when addresses of the external network rest.
-fn resting(
-    storage: &IpamStorageSpec,
-    external: &IpNet,
-) -> Result<BTreeMap<IpAddr, Timestamp>, BadStorage> {
+fn resting(storage: &IpamStorageSpec, external: &IpNet) -> Result<BTreeMap<IpAddr, Timestamp>, BadStorage> {
     let mut found = BTreeMap::new();
     for (network, bytes) in &storage.prefixes {
         let parsed: IpNet = read(network, "a key of prefixes")?;

@@ -13,10 +13,10 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
+use super::Trouble;
 use super::followers::Followers;
 use super::metrics::Metrics;
 use super::store::{Failure, Store};
-use super::Trouble;
 
 /// Requests that one turn takes.
 const MOST: usize = 1000;

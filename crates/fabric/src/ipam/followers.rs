@@ -84,10 +84,7 @@ impl Followers {
     }
 
     /// Takes over what others wrote.
-    pub(super) fn set_others(
-        &self,
-        others: &BTreeMap<String, BTreeMap<std::net::IpAddr, std::net::IpAddr>>,
-    ) {
+    pub(super) fn set_others(&self, others: &BTreeMap<String, BTreeMap<std::net::IpAddr, std::net::IpAddr>>) {
         let mut desk = self.desk();
         let delta = desk.board.set_others(others);
         self.tell(&mut desk, delta);
@@ -206,11 +203,7 @@ impl Drop for Place {
 }
 
 fn told(entry: Entry) -> Told {
-    Told {
-        cluster_id: entry.peer,
-        endpoint: entry.endpoint.to_string(),
-        address: entry.address.to_string(),
-    }
+    Told { cluster_id: entry.peer, endpoint: entry.endpoint.to_string(), address: entry.address.to_string() }
 }
 
 /// Whether all of those who were present, as far as they still are, and at least one, have come so far.

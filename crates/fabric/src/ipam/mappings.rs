@@ -90,7 +90,8 @@ fn is_by_us(entry: &ManagedFieldsEntry) -> bool {
 
 /// The endpoints that somebody has written.
 fn keys(entry: &ManagedFieldsEntry) -> impl Iterator<Item = &str> {
-    let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0["f:spec"]["f:clusterMappings"].as_object());
+    let fields =
+        entry.fields_v1.as_ref().and_then(|fields| fields.0["f:spec"]["f:clusterMappings"].as_object());
     fields.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix("f:"))
 }
 
@@ -151,7 +152,9 @@ async fn look(
                 followers.set_others(&sights.others());
                 ready.send_replace(true);
             }
-            Ok(Event::Apply(object)) => notice(&sights, &followers, &object.name_any(), Some(Seen::of(&object))),
+            Ok(Event::Apply(object)) => {
+                notice(&sights, &followers, &object.name_any(), Some(Seen::of(&object)));
+            }
             Ok(Event::Delete(object)) => notice(&sights, &followers, &object.name_any(), None),
             Err(error) => warn!(%error, "the watch of NatMappings broke and is taken up again"),
         }
@@ -219,7 +222,11 @@ impl Keeper {
         for sheet in self.followers.take_touched() {
             if let Err(error) = self.bring_up_to_date(&sheet).await {
                 let mapping = name(&sheet);
-                warn!(mapping, error = format!("{error:#}"), "a NatMapping could not be written; will be tried again");
+                warn!(
+                    mapping,
+                    error = format!("{error:#}"),
+                    "a NatMapping could not be written; will be tried again"
+                );
                 failed.insert(sheet);
             }
         }
@@ -233,7 +240,11 @@ impl Keeper {
             !wanted.is_empty() || (sheet.1 == 0 && self.state.borrow().peers().contains_key(&sheet.0));
         let seen = self.sights.get().get(&name).cloned();
         if let Some(seen) = seen.as_ref().filter(|seen| seen.peer != sheet.0) {
-            warn!(name, of = seen.peer, "a NatMapping that others made for another cluster has our name; it is left");
+            warn!(
+                name,
+                of = seen.peer,
+                "a NatMapping that others made for another cluster has our name; it is left"
+            );
             return Ok(());
         }
         let is_ours = seen.as_ref().is_some_and(|seen| seen.is_ours);
@@ -301,7 +312,8 @@ mod tests {
     #[test]
     fn what_others_wrote_is_told_from_what_we_wrote() {
         let fields = |keys: &[&str]| {
-            let keys: serde_json::Map<_, _> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
+            let keys: serde_json::Map<_, _> =
+                keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
             json!({"f:spec": {"f:clusterID": {}, "f:clusterMappings": keys}})
         };
         let object: NatMapping = serde_json::from_value(json!({
@@ -318,7 +330,10 @@ mod tests {
         .unwrap();
         let seen = Seen::of(&object);
         let hosts = |entries: &BTreeMap<IpAddr, IpAddr>| {
-            entries.keys().map(|ip| ip.to_string().split('.').next_back().unwrap().to_owned()).collect::<String>()
+            entries
+                .keys()
+                .map(|ip| ip.to_string().split('.').next_back().unwrap().to_owned())
+                .collect::<String>()
         };
         assert_eq!((hosts(&seen.ours), hosts(&seen.others)), ("12".into(), "234".into()));
         assert!(seen.is_ours && seen.peer == "rome");

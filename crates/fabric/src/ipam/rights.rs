@@ -48,9 +48,7 @@ impl Caller {
     pub(super) fn may_follow(&self) -> Result<(), Status> {
         match self {
             Self::Gateway => Ok(()),
-            Self::Controller | Self::Peer(_) => {
-                Err(Status::permission_denied("only a gateway may follow"))
-            }
+            Self::Controller | Self::Peer(_) => Err(Status::permission_denied("only a gateway may follow")),
         }
     }
 }

@@ -136,9 +136,8 @@ fn checked(caller: &Caller, peer: &str, ip: &str) -> Result<IpAddr, Status> {
 
 fn address(text: &str) -> Result<IpAddr, Status> {
     let bounded = if text.len() > LONGEST { "a text of that length" } else { text };
-    text.parse().map_err(|_| {
-        Status::invalid_argument(format!("{bounded:?} is not an IP address, such as 192.0.2.7"))
-    })
+    text.parse()
+        .map_err(|_| Status::invalid_argument(format!("{bounded:?} is not an IP address, such as 192.0.2.7")))
 }
 
 /// The code by which callers tell troubles apart.

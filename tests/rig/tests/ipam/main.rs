@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use ferro_api::net::NatMapping;
-use ferro_api::proto::ipam::{
-    BelongsRequest, GetHomePodIpRequest, MapRequest, MapResponse, UnmapRequest,
-};
+use ferro_api::proto::ipam::{BelongsRequest, GetHomePodIpRequest, MapRequest, MapResponse, UnmapRequest};
 use ferro_fabric::ipam::client::{self, Identity};
 use futures::future::try_join_all;
 use kube::ResourceExt as _;
@@ -149,7 +147,8 @@ fn a_restart_answers_the_same_and_a_full_network_says_so() -> Result<()> {
         let stored = stage.stored().await?;
         stage.restart(Fuse::none()).await?;
         let mut controller = stage.client("controller").await?;
-        let after = eventually("the gateway has come again", || async { ask(&mut controller.clone()).await }).await?;
+        let after =
+            eventually("the gateway has come again", || async { ask(&mut controller.clone()).await }).await?;
         ensure!(before == after, "{before:?} became {after:?}");
         ensure!(stored == stage.stored().await?);
         ensure!(stage.metrics.so_far().1 == 0, "what is asked again is not written");
@@ -246,7 +245,11 @@ fn what_others_write_is_followed_and_never_taken_away() -> Result<()> {
             let mapping = ours.get("natmapping-rome").await?;
             let expected = [("172.18.0.9".to_owned(), "192.168.0.46".to_owned())].into();
             ensure!(mapping.spec.cluster_mappings == expected, "{:?}", mapping.spec);
-            ensure!(gateway.rule("rome", "172.18.0.3").is_none() && gateway.count() == 3, "{}", gateway.count());
+            ensure!(
+                gateway.rule("rome", "172.18.0.3").is_none() && gateway.count() == 3,
+                "{}",
+                gateway.count()
+            );
             Ok(())
         })
         .await?;
@@ -279,7 +282,8 @@ fn a_release_forgets_everything() -> Result<()> {
         let mut after = stage.storage().await?.pop().context("no storage")?.spec;
         // Where to look next, and that addresses rest, is all that may be remembered.
         after.prefixes.retain(|network, _| !network.ends_with("/32"));
-        let (networks, known): (Vec<_>, Vec<_>) = (after.prefixes.keys().collect(), before.prefixes.keys().collect());
+        let (networks, known): (Vec<_>, Vec<_>) =
+            (after.prefixes.keys().collect(), before.prefixes.keys().collect());
         ensure!(networks == known, "{networks:?} is not {known:?}");
         after.prefixes.clone_from(&before.prefixes);
         ensure!(after == before, "{after:?} is not {before:?}");

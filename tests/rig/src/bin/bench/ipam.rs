@@ -108,8 +108,7 @@ impl Round {
         for (number, peer) in (1..).zip(PEERS) {
             meet(&handle, peer, number).await?;
         }
-        let gateway =
-            Listener::start(client, NAMESPACE, &origin(listen)?, Manner::Promptly).await?;
+        let gateway = Listener::start(client, NAMESPACE, &origin(listen)?, Manner::Promptly).await?;
         Ok(Self { client: client.clone(), tasks, metrics, listen, _gateway: gateway })
     }
 

@@ -185,14 +185,18 @@ fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
     let mut turn = store.turn(start());
     let address = turn.map("peer-1", endpoint(7)).unwrap();
     let plan = store.layout.plan(&turn);
-    assert_eq!(plan.writes.iter().filter(|write| write.is_last).map(|write| write.part).collect::<Vec<_>>(), [place]);
+    assert_eq!(
+        plan.writes.iter().filter(|write| write.is_last).map(|write| write.part).collect::<Vec<_>>(),
+        [place]
+    );
     store.cut_off(&turn, 1, start());
     assert_eq!(store.ipam.mapping(&endpoint(7)).unwrap().peers.len(), 2);
     let mut again = store.turn(start());
     assert_eq!(again.map("peer-1", endpoint(7)), Ok(address));
-    let holders = store.objects.values().filter(|object| {
-        object["endpointMappings"].get(endpoint(7).to_string()).is_some()
-    });
+    let holders = store
+        .objects
+        .values()
+        .filter(|object| object["endpointMappings"].get(endpoint(7).to_string()).is_some());
     assert_eq!(holders.count(), 1, "the other copy is gone");
 }
 
