@@ -109,17 +109,14 @@ async fn ensure(
     let cannot = || format!("cannot use the Secret {name}");
     let present = secrets.get_opt(name).await.with_context(cannot)?;
     let Some(data) = make(present.as_ref())? else { return present.with_context(cannot) };
-    let written = match present {
-        Some(present) => {
-            let next = Secret { data: Some(data), ..present };
-            secrets.replace(name, &PostParams::default(), &next).await
-        }
-        None => {
-            let mut metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
-            labels::PART_OF.put_on(&mut metadata);
-            let secret = Secret { metadata, data: Some(data), ..Secret::default() };
-            secrets.create(&PostParams::default(), &secret).await
-        }
+    let written = if let Some(present) = present {
+        let next = Secret { data: Some(data), ..present };
+        secrets.replace(name, &PostParams::default(), &next).await
+    } else {
+        let mut metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        labels::PART_OF.put_on(&mut metadata);
+        let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+        secrets.create(&PostParams::default(), &secret).await
     };
     match written {
         Err(kube::Error::Api(status)) if status.code == 409 => secrets.get(name).await.with_context(cannot),

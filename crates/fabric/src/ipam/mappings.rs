@@ -153,7 +153,7 @@ async fn look(
                 ready.send_replace(true);
             }
             Ok(Event::Apply(object)) => {
-                notice(&sights, &followers, &object.name_any(), Some(Seen::of(&object)))
+                notice(&sights, &followers, &object.name_any(), Some(Seen::of(&object)));
             }
             Ok(Event::Delete(object)) => notice(&sights, &followers, &object.name_any(), None),
             Err(error) => warn!(%error, "the watch of NatMappings broke and is taken up again"),

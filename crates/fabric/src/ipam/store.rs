@@ -78,12 +78,8 @@ impl Store {
             part
         });
         let mark = json!({"metadata": {"annotations": {annotations::WRITER.key(): nonce()?}}});
-        let (api, mark) = (&self.api, &mark);
-        let taken = stream::iter(parts.collect::<Vec<_>>()).map(|part| async move {
-            let patched = api.patch(&layout::name(part), &by_us(), &Patch::Merge(mark)).await;
-            (part, patched)
-        });
-        let taken: Vec<_> = taken.buffer_unordered(AT_ONCE).collect().await;
+        let taken: Vec<_> = parts.map(|part| take(self.api.clone(), part, mark.clone())).collect();
+        let taken: Vec<_> = stream::iter(taken).buffer_unordered(AT_ONCE).collect().await;
         self.versions.clear();
         let mut objects = BTreeMap::new();
         for (part, object) in taken {
@@ -101,14 +97,9 @@ impl Store {
     /// Performs writes, several at a time. When it returns, none is under way any more.
     pub(super) async fn write(&mut self, writes: &[Write]) -> Result<(), Failure> {
         for is_last in [false, true] {
-            let wave: Vec<_> = writes.iter().filter(|write| write.is_last == is_last).collect();
-            let (api, versions) = (&self.api, &self.versions);
-            let written = stream::iter(wave).map(|write| async move {
-                let version = versions.get(&write.part).map(String::as_str);
-                let done = tokio::time::timeout(PATIENCE, perform(api, write, version)).await;
-                (write.part, done.unwrap_or_else(|_| Err(Failure::Other(too_long(write.part)))))
-            });
-            let written: Vec<_> = written.buffer_unordered(AT_ONCE).collect().await;
+            let wave = writes.iter().filter(|write| write.is_last == is_last);
+            let wave: Vec<_> = wave.map(|write| self.attempt(write.clone())).collect();
+            let written: Vec<_> = stream::iter(wave).buffer_unordered(AT_ONCE).collect().await;
             let mut failed = Ok(());
             for (part, done) in written {
                 match (done, &failed) {
@@ -121,6 +112,20 @@ impl Store {
         }
         Ok(())
     }
+
+    /// One write, which knows all that it needs.
+    fn attempt(&self, write: Write) -> impl Future<Output = (u32, Result<String, Failure>)> + use<> {
+        let (api, version) = (self.api.clone(), self.versions.get(&write.part).cloned());
+        async move {
+            let done = tokio::time::timeout(PATIENCE, perform(&api, &write, version.as_deref())).await;
+            (write.part, done.unwrap_or_else(|_| Err(Failure::Other(too_long(write.part)))))
+        }
+    }
+}
+
+/// Marks an object and gives what it holds then.
+async fn take(api: Api<IpamStorage>, part: u32, mark: Value) -> (u32, kube::Result<IpamStorage>) {
+    (part, api.patch(&layout::name(part), &by_us(), &Patch::Merge(mark)).await)
 }
 
 /// Performs one write and gives the version that came of it.

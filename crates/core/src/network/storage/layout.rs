@@ -8,6 +8,7 @@
 //!   reading returns.
 //! - Assumptions: one writer, and every write is made from the version that was read last.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -125,12 +126,12 @@ impl Layout {
             let ip = read(&mapping.ip, &format!("endpointMappings[{text}].ip"))?;
             let stray = Mapping { ip, peers: mapping.cluster_mappings.clone() };
             part.weight += weight(&stray);
-            if self.places.contains_key(&endpoint) {
+            if let Entry::Vacant(place) = self.places.entry(endpoint) {
+                place.insert(number);
+                whole.endpoint_mappings.insert(text.clone(), mapping.clone());
+            } else {
                 self.strays.insert((number, endpoint));
                 strays.push((endpoint, stray));
-            } else {
-                self.places.insert(endpoint, number);
-                whole.endpoint_mappings.insert(text.clone(), mapping.clone());
             }
         }
         for (network, bytes) in &object.prefixes {
