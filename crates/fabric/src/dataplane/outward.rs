@@ -84,15 +84,13 @@ impl<'a> Outward<'a> {
             flush(self.shared, &mut self.outbox, *to);
         }
         *to = Some(entry);
-        match offload.size {
-            Some(size) => cut(self.shared, &mut self.outbox, entry, packet, size),
-            None => {
-                if let Some(places) = offload.checksum {
-                    complete(packet, places)?;
-                }
-                put(self.shared, &mut self.outbox, entry, packet)
-            }
+        if let Some(size) = offload.size {
+            return cut(self.shared, &mut self.outbox, entry, packet, size);
         }
+        if let Some(places) = offload.checksum {
+            complete(packet, places)?;
+        }
+        put(self.shared, &mut self.outbox, entry, packet)
     }
 }
 

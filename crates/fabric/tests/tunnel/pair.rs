@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ferro_core::network::{Agreement, Ours, PeerTable, Translation};
+use ferro_core::network::{Agreement, Ours, PeerTable, Translation, map_to_network};
 use ferro_fabric::dataplane::{Engine, PeerPlan, ProbePair, Statistics, Tun, Wire};
 use ferro_fabric::wireguard::PrivateKey;
 
 use crate::namespace::Namespace;
 
 /// Of the tunnel.
-pub const MTU: u16 = 1420;
+const MTU: u16 = 1420;
 const PORT: u16 = 51820;
 
 /// Between the gateways.
@@ -84,10 +84,9 @@ impl Side {
         SocketAddr::new(self.outer, PORT)
     }
 
-    /// How the pod of the other one is named here.
-    pub fn names(&self, other: &Self) -> IpAddr {
-        let net: ipnet::IpNet = other.views[0].parse().unwrap();
-        ferro_core::network::map_to_network(other.pod, net).unwrap()
+    /// How the other one names the pod.
+    pub fn named(&self) -> IpAddr {
+        map_to_network(self.pod, self.views[0].parse().unwrap()).unwrap()
     }
 
     /// What is wanted of the other one, when our pods are named so there.
@@ -164,7 +163,8 @@ impl Pair {
         self.b.set(&self.a, self.b.views[0], redirections);
     }
 
-    /// Pods of IPv6 in place of those of IPv4: fd00:1::/64 in both, named fd00:b::/64 in A and fd00:a::/64 in B.
+    /// Pods of IPv6 in place of those of IPv4: `fd00:1::/64` in both, named `fd00:b::/64` in A and
+    /// `fd00:a::/64` in B.
     pub fn use_inner_v6(&self) {
         for (side, other, named, view, pod) in [
             (&self.a, &self.b, "fd00:a::/64", "fd00:b::/64", "fd00:1::7"),
