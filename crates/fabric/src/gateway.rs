@@ -7,9 +7,9 @@
 
 pub mod figures;
 mod follow;
-pub mod house;
+mod house;
 mod key;
-pub mod notice;
+mod notice;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,9 +65,9 @@ pub async fn run(
     let place = notice::place(&client, &settings.node).await?;
     let sources = Sources::start(&tasks, &client);
     sources.ready().await?;
-    let (found, link) = house::mtus(place.internal).await?;
+    let (found, link) = house::mtus(place.internal)?;
     let mtu = sources.mtu().unwrap_or(found);
-    let (house, tun) = House::build(mtu, link).await?;
+    let (house, tun) = House::build(mtu, link)?;
     let wire = Wire::open(settings.port).with_context(|| {
         format!("cannot listen on the UDP port {}; is another gateway here?", settings.port)
     })?;

@@ -5,5 +5,7 @@ pub mod door;
 pub mod gateway;
 pub mod ipam;
 pub mod manager;
+pub mod netlink;
 pub mod packet;
+pub mod routes;
 pub mod wireguard;

@@ -197,11 +197,18 @@ mod tests {
             if pod.is_null() {
                 continue;
             }
-            assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+            // Only who changes the network of a node needs a capability, and so root.
+            let is_node = object.metadata.name.as_deref() == Some(NODE);
+            let (is_not_root, capabilities) = if is_node {
+                (Value::Null, json!({"drop": ["ALL"], "add": ["NET_ADMIN"]}))
+            } else {
+                (json!(true), json!({"drop": ["ALL"]}))
+            };
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], is_not_root);
             assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
             let container = &pod["containers"][0];
             let wanted = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                "capabilities": {"drop": ["ALL"]}});
+                "capabilities": capabilities});
             assert_eq!(container["securityContext"], wanted);
             assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
             assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");

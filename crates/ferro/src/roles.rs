@@ -85,6 +85,7 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.health_port.unwrap_or(role.health_port())));
         let mut metrics = Registry::with_prefix("ferro");
         let client = api_server::connect(&mut metrics).await?;
+        let (to_end, namespace) = (client.clone(), args.namespace.clone());
         match role {
             Role::Controller => controller(&tasks, &readiness, client, args, Metrics::register(&mut metrics)),
             Role::Auth => auth(&tasks, &readiness, client, args),
@@ -96,6 +97,9 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         tasks.spawn("health", health::serve(listen, readiness, metrics));
         tasks.ended().await;
         tasks.end().await;
+        if let Role::Node = role {
+            ferro_fabric::routes::farewell(to_end, &namespace).await;
+        }
         Ok(())
     })
 }
@@ -130,6 +134,9 @@ fn auth(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
 }
 
 fn node(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
+    let pending = readiness.pending("routes");
+    let routes = ferro_fabric::routes::run(tasks.clone(), client.clone(), args.node.clone(), pending);
+    tasks.spawn("routes", routes);
     let pending = readiness.pending("watches");
     tasks.spawn("lan", ferro_peering::lan::run(tasks.clone(), client, args.namespace, args.node, pending));
 }
