@@ -213,8 +213,10 @@ impl<A: Addresses> Manager<A> {
     fn gateway(&self) -> Result<Gateway, String> {
         let map = self.gateways.get(Some(&self.home.namespace), gateway::CONFIG_MAP);
         let Some(map) = map else {
-            return Err("the gateway of this cluster has not said yet where it is; is ferro-gateway running?"
-                .to_owned());
+            return Err(
+                "the gateway of this cluster has not said yet where it is; is ferro-gateway running?"
+                    .to_owned(),
+            );
         };
         let nothing = BTreeMap::new();
         Gateway::read(map.data.as_ref().unwrap_or(&nothing)).map_err(|error| error.to_string())

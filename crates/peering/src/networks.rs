@@ -78,11 +78,7 @@ impl Networks {
 impl Parts {
     /// For a decision.
     pub fn objects(&self) -> Objects<'_> {
-        Objects {
-            ours: self.ours.as_deref(),
-            theirs: self.theirs.as_deref(),
-            tunnel: self.tunnel.as_deref(),
-        }
+        Objects { ours: self.ours.as_deref(), theirs: self.theirs.as_deref(), tunnel: self.tunnel.as_deref() }
     }
 
     /// What has to be gone before the rights of the two clusters end, in words.

@@ -164,7 +164,11 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
         let [after, _] = eventually("the new key has arrived", || async {
             let tunnels = matching([&rome, &turin]).await?;
             let key = tunnels[0].spec.backend_config.get("publicKey").map(String::as_str);
-            ensure!(key == Some(KEYS[2]) && tunnels[0].spec.endpoint_ip == "192.0.2.3", "{:?}", tunnels[0].spec);
+            ensure!(
+                key == Some(KEYS[2]) && tunnels[0].spec.endpoint_ip == "192.0.2.3",
+                "{:?}",
+                tunnels[0].spec
+            );
             Ok(tunnels)
         })
         .await?;
@@ -177,7 +181,8 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
 
         // Another network, by the way that the error message says.
         let other = json!({"spec": {"liqonetConfig": {"podCIDR": "10.201.0.0/16"}}}).to_string();
-        b.kubectl(&["patch", "clusterconfig", "liqo-configuration", "--type=merge", "--patch", &other]).await?;
+        b.kubectl(&["patch", "clusterconfig", "liqo-configuration", "--type=merge", "--patch", &other])
+            .await?;
         eventually("the user is told what to do", || async {
             let told = b.kubectl(&["get", "events", "--all-namespaces"]).await?;
             ensure!(told.contains("delete it to begin anew"), "{told}");

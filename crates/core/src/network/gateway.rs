@@ -27,7 +27,9 @@ pub struct Gateway {
 
 /// What the gateway said makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} of the ConfigMap {CONFIG_MAP} is missing or cannot be read; the gateway writes it when it starts")]
+#[error(
+    "{0} of the ConfigMap {CONFIG_MAP} is missing or cannot be read; the gateway writes it when it starts"
+)]
 pub struct BadGateway(pub &'static str);
 
 impl Gateway {

@@ -18,14 +18,16 @@ use super::acquisition::shortest_mask;
 
 /// So many bits the network of all pods is wider than that of one node, unless more are needed.
 const ROOM: u8 = 8;
-/// The ServiceCIDR that every cluster has.
+/// The `ServiceCIDR` that every cluster has.
 const DEFAULT_SERVICES: &str = "kubernetes";
 
 /// A network of this cluster that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownNetwork {
     /// No node has a network for pods.
-    #[error("the network of this cluster's pods is not known; set liqonetConfig.podCIDR in the ClusterConfig")]
+    #[error(
+        "the network of this cluster's pods is not known; set liqonetConfig.podCIDR in the ClusterConfig"
+    )]
     Pods,
     /// The networks of the nodes have too little in common.
     #[error(
@@ -33,7 +35,7 @@ pub enum UnknownNetwork {
          liqonetConfig.podCIDR in the ClusterConfig"
     )]
     PodsUnclear(IpNet, IpNet),
-    /// There is no ServiceCIDR.
+    /// There is no `ServiceCIDR`.
     #[error(
         "the network of this cluster's services is not known; set liqonetConfig.serviceCIDR in the ClusterConfig"
     )]
@@ -183,10 +185,7 @@ mod tests {
     fn what_is_not_clear_is_asked_for() {
         assert_eq!(pods(&[], None), Err(UnknownNetwork::Pods));
         let scattered = pods(&["10.244.0.0/24", "192.168.0.0/24"], None);
-        assert_eq!(
-            scattered,
-            Err(UnknownNetwork::PodsUnclear(net("10.244.0.0/24"), net("192.168.0.0/24")))
-        );
+        assert_eq!(scattered, Err(UnknownNetwork::PodsUnclear(net("10.244.0.0/24"), net("192.168.0.0/24"))));
         let error = pods(&["10.244.0.0/24", "fd00::/64"], None).unwrap_err();
         assert!(error.to_string().contains("set liqonetConfig.podCIDR"), "{error}");
         let nodes = [node("10.244.0.0/24", "172.18.0.3")];

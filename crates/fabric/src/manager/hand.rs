@@ -103,7 +103,12 @@ impl Hand {
         }
     }
 
-    async fn patch<K: Kind>(&self, object: Option<&K>, patch: Patch<Value>, watched: &Watched<K>) -> Result<()> {
+    async fn patch<K: Kind>(
+        &self,
+        object: Option<&K>,
+        patch: Patch<Value>,
+        watched: &Watched<K>,
+    ) -> Result<()> {
         let Some(object) = object else { return Ok(()) };
         let patched = self.api::<K>(object.meta()).patch(&object.name_any(), &how(), &patch).await;
         let patched =

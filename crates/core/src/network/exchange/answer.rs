@@ -28,7 +28,9 @@ pub enum Unusable {
     #[error(transparent)]
     NoNames(#[from] Refusal),
     /// The key of its tunnel is that of another one: only one of them can have it.
-    #[error("the key of its tunnel is in use for another cluster; make a new one by deleting the gateway's Secret")]
+    #[error(
+        "the key of its tunnel is in use for another cluster; make a new one by deleting the gateway's Secret"
+    )]
     KeyInUse,
 }
 

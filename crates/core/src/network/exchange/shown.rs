@@ -74,9 +74,8 @@ fn joining(peer: &str, objects: Objects<'_>, hindrance: Option<&str>) -> (Networ
                 (NetworkState::Error, format!("{peer} does not use our networks; it says: {why}"))
             }
             (_, _, None) => {
-                let text = format!(
-                    "waits until {peer} tells its networks; if this lasts, is its gateway running?"
-                );
+                let text =
+                    format!("waits until {peer} tells its networks; if this lasts, is its gateway running?");
                 (NetworkState::Pending, text)
             }
             (None, None, Some(_)) => {

@@ -305,7 +305,8 @@ fn networks_are_joined_as_long_as_one_uses_the_other() {
         let mut peer = peer(&json!({"outgoing": {"state": outgoing}, "incoming": {"state": incoming}}));
         assert_eq!(wish(&peer, NetworkMode::Internal), expected, "{outgoing} {incoming}");
         assert_eq!(wish(&peer, NetworkMode::External), Wish::Part);
-        peer.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2025-01-01T00:00:00Z")).unwrap());
+        peer.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2025-01-01T00:00:00Z")).unwrap());
         assert_ne!(wish(&peer, NetworkMode::Internal), Wish::Join);
     }
 }
