@@ -6,7 +6,7 @@ use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let services = std::env::var_os("CARGO_FEATURE_GRPC").is_some();
-    for name in ["ipam", "resource_reader"] {
+    for name in ["gateway", "ipam", "resource_reader"] {
         let file = format!("proto/{name}.proto");
         println!("cargo:rerun-if-changed={file}");
 

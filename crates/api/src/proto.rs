@@ -10,6 +10,11 @@
     reason = "generated code has a style of its own"
 )]
 
+/// What the address manager tells gateways.
+pub mod gateway {
+    include!(concat!(env!("OUT_DIR"), "/gateway.rs"));
+}
+
 /// The address manager: which address another cluster must use for an endpoint, and the other way round.
 pub mod ipam {
     include!(concat!(env!("OUT_DIR"), "/ipam.rs"));

@@ -81,6 +81,11 @@ pub(crate) fn set_as_map(limit: u32) -> impl FnMut(&mut Schema) {
     }
 }
 
+/// A map with one writer: the API server then need not note for each entry who wrote it.
+pub(crate) fn of_one_writer(schema: &mut Schema) {
+    schema.insert("x-kubernetes-map-type".into(), "atomic".into());
+}
+
 /// The elements of a list are told apart by these keys, and several writers may add their own.
 pub(crate) fn keyed_by(keys: &'static [&'static str]) -> impl FnMut(&mut Schema) {
     move |schema| {

@@ -38,6 +38,11 @@ fn ipam_is_called_by_its_published_paths() {
 }
 
 #[test]
+fn gateways_follow_by_a_path_of_our_own() {
+    assert_eq!(paths("gateway.proto"), [("/gateway/Follow".into(), true)]);
+}
+
+#[test]
 fn resource_reader_is_called_by_its_published_paths() {
     let expected = [
         unary("/resource_reader/ReadResources"),

@@ -7,6 +7,7 @@
 
 mod acquisition;
 mod agreement;
+mod board;
 pub mod config;
 pub mod exchange;
 mod external;
@@ -16,12 +17,15 @@ mod own;
 mod storage;
 mod table;
 mod translation;
+mod turn;
 
 pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
+pub use board::{Board, Delta, Entry};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
 pub use own::{UnknownNetwork, own_networks, stray};
-pub use storage::BadStorage;
+pub use storage::{BadStorage, layout};
 pub use table::{Drop, Packet, PeerTable, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
+pub use turn::Turn;

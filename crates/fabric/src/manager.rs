@@ -31,8 +31,8 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-pub use addresses::Addresses;
 use addresses::Keeper;
+pub use addresses::{Addresses, Served};
 use hand::Hand;
 
 /// Changes that come together are looked at together.

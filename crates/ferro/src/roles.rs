@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
+use ferro_fabric::manager;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
@@ -89,6 +90,7 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
         let (api, namespace) = (client.clone(), args.namespace.clone());
         let work = async move {
             let home = ferro_peering::controller::home(&theirs, api, namespace, config);
+            theirs.spawn("networks", manager::run::<manager::Served>(theirs.clone(), home.clone()));
             ferro_peering::controller::run(theirs, home, metrics).await
         };
         // The work holds the state of all controllers.

@@ -4,6 +4,7 @@
 //! owns them all, so that ending it ends everything: see `docs/ARCHITECTURE.md`, "The rig".
 
 mod addons;
+pub mod addresses;
 pub mod cgroups;
 pub mod client;
 mod components;

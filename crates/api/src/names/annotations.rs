@@ -22,6 +22,10 @@ pub const REQUEST: Annotation = Annotation { key: "liqo.io/request" };
 /// On the certificate of the auth service: the Secret that it was copied from.
 pub const COPIED_FROM: Annotation = Annotation { key: "liqo.io/copied-from" };
 
+/// On an IpamStorage: who writes it now. Put on anew by everybody who begins to, so that what a former writer has still
+/// under way comes too late.
+pub const WRITER: Annotation = Annotation { key: "liqo.io/writer" };
+
 /// An annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {

@@ -35,7 +35,8 @@ pub struct IpamStorageSpec {
     #[schemars(
         with = "BTreeMap<String, String>",
         transform = schema::at_most(16_384),
-        transform = schema::each(schema::bytes)
+        transform = schema::each(schema::bytes),
+        transform = schema::of_one_writer
     )]
     pub prefixes: BTreeMap<String, ByteString>,
 
@@ -56,7 +57,7 @@ pub struct IpamStorageSpec {
 
     /// For each endpoint outside the pod network, by its address, the address that stands for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(transform = schema::at_most(65_536))]
+    #[schemars(transform = schema::at_most(65_536), transform = schema::of_one_writer)]
     pub endpoint_mappings: BTreeMap<String, EndpointMapping>,
 
     /// The peers, by their cluster identifiers, that have a NatMapping.

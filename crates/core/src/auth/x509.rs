@@ -64,7 +64,12 @@ impl Issued {
     /// Reads the first certificate in PEM; those of authorities may follow.
     pub fn from_pem(pem: &str) -> Result<Self, BadPem> {
         let (der, _) = first_block(pem, CERTIFICATE, MAX_CERTIFICATE)?;
-        let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| BadPem::Unreadable)?;
+        Self::from_der(&der)
+    }
+
+    /// Reads a certificate in DER.
+    pub fn from_der(der: &[u8]) -> Result<Self, BadPem> {
+        let (_, certificate) = X509Certificate::from_der(der).map_err(|_| BadPem::Unreadable)?;
         let validity = certificate.validity();
         let moment = |seconds| Timestamp::from_second(seconds).map_err(|_| BadPem::Unreadable);
         Ok(Self {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use super::map_to_network;
 
@@ -24,19 +25,23 @@ const FIRST: u128 = 2;
 pub struct Exhausted(pub IpNet);
 
 /// The addresses of a network, those in use, and those that rest.
+///
+/// A clone shares all that it can: there may be many addresses, and one is made for each group of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalAddresses {
     network: IpNet,
     /// Where to look first: freed addresses come last.
     next: u128,
-    used: BTreeSet<IpAddr>,
-    resting: BTreeMap<IpAddr, Timestamp>,
+    used: RedBlackTreeSetSync<IpAddr>,
+    resting: RedBlackTreeMapSync<IpAddr, Timestamp>,
+    /// The same by age, so that those that have rested are found without looking at the others.
+    by_age: RedBlackTreeSetSync<(Timestamp, IpAddr)>,
 }
 
 impl ExternalAddresses {
     /// All addresses are free.
     pub fn new(network: IpNet) -> Self {
-        Self { network: network.trunc(), next: FIRST, used: BTreeSet::new(), resting: BTreeMap::new() }
+        Self::restored(network, FIRST, BTreeSet::new(), BTreeMap::new())
     }
 
     /// As they were: where to look first, those in use, and since when others rest.
@@ -47,7 +52,13 @@ impl ExternalAddresses {
         mut resting: BTreeMap<IpAddr, Timestamp>,
     ) -> Self {
         resting.retain(|ip, _| network.contains(ip) && !used.contains(ip));
-        Self { network: network.trunc(), next, used, resting }
+        Self {
+            network: network.trunc(),
+            next,
+            used: used.into_iter().collect(),
+            by_age: resting.iter().map(|(ip, since)| (*since, *ip)).collect(),
+            resting: resting.into_iter().collect(),
+        }
     }
 
     /// The network.
@@ -60,18 +71,33 @@ impl ExternalAddresses {
         self.next
     }
 
+    /// Since when an address rests.
+    pub(super) fn resting_since(&self, ip: &IpAddr) -> Option<Timestamp> {
+        self.resting.get(ip).copied()
+    }
+
     /// Since when addresses rest.
-    pub(super) fn resting(&self) -> &BTreeMap<IpAddr, Timestamp> {
-        &self.resting
+    pub(super) fn resting(&self) -> impl Iterator<Item = (IpAddr, Timestamp)> {
+        self.resting.iter().map(|(ip, since)| (*ip, *since))
+    }
+
+    /// Forgets since when addresses rest that have rested.
+    pub(super) fn wake(&mut self, now: Timestamp) {
+        let quarantine = QUARANTINE.try_into().unwrap_or_default();
+        while let Some((since, ip)) = self.by_age.first().copied()
+            && now.duration_since(since) >= quarantine
+        {
+            self.by_age.remove_mut(&(since, ip));
+            self.resting.remove_mut(&ip);
+        }
     }
 
     /// Takes an address that nobody uses, and nobody has used just before.
     pub fn allocate(&mut self, now: Timestamp) -> Result<IpAddr, Exhausted> {
-        self.resting
-            .retain(|_, since| now.duration_since(*since) < QUARANTINE.try_into().unwrap_or_default());
+        self.wake(now);
         let (last, mut host) = (self.last(), self.next.max(FIRST));
         // One of so many different addresses is free, or none at all is.
-        let tries = self.used.len().saturating_add(self.resting.len()).saturating_add(1);
+        let tries = self.used.size().saturating_add(self.resting.size()).saturating_add(1);
         for _ in 0..tries {
             if host > last {
                 host = FIRST;
@@ -80,7 +106,7 @@ impl ExternalAddresses {
             host = host.saturating_add(1);
             if !self.used.contains(&ip) && !self.resting.contains_key(&ip) {
                 self.next = host;
-                self.used.insert(ip);
+                self.used.insert_mut(ip);
                 return Ok(ip);
             }
         }
@@ -89,8 +115,9 @@ impl ExternalAddresses {
 
     /// Lets an address rest. One that is not in use stays as it is.
     pub fn free(&mut self, ip: IpAddr, now: Timestamp) {
-        if self.used.remove(&ip) {
-            self.resting.insert(ip, now);
+        if self.used.remove_mut(&ip) {
+            self.resting.insert_mut(ip, now);
+            self.by_age.insert_mut((now, ip));
         }
     }
 

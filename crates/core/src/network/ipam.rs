@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
+use rpds::RedBlackTreeMapSync;
 
 use super::{
     Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Ours, Translation, Unlike,
@@ -73,13 +74,16 @@ pub enum MapError {
     Exhausted(#[from] Exhausted),
 }
 
-/// All networks and addresses in use.
+/// By endpoint; a clone shares all that does not change.
+pub(super) type Mappings = RedBlackTreeMapSync<IpAddr, Mapping>;
+
+/// All networks and addresses in use. A clone costs what peers there are, not what is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ipam {
     pub(super) own: OwnNetworks,
     pub(super) external: ExternalAddresses,
     pub(super) peers: BTreeMap<String, Agreement>,
-    pub(super) mappings: BTreeMap<IpAddr, Mapping>,
+    pub(super) mappings: Mappings,
 }
 
 impl Ipam {
@@ -89,7 +93,7 @@ impl Ipam {
         let taken = [own.pod, own.service].into_iter().chain(own.reserved.iter().copied()).collect();
         let external = replacement(&wanted, &own.pools, &taken).ok_or(Refusal::NoRoom(wanted))?;
         let external = ExternalAddresses::new(external);
-        Ok(Self { own, external, peers: BTreeMap::new(), mappings: BTreeMap::new() })
+        Ok(Self { own, external, peers: BTreeMap::new(), mappings: Mappings::default() })
     }
 
     /// The networks of this cluster.
@@ -167,10 +171,15 @@ impl Ipam {
     /// Forgets a peer and all that was kept for it.
     pub fn release(&mut self, peer: &str, now: Timestamp) {
         self.peers.remove(peer);
-        for mapping in self.mappings.values_mut() {
-            mapping.peers.remove(peer);
+        for endpoint in self.published_to(peer) {
+            self.unmap(peer, endpoint, now);
         }
-        self.sweep(now);
+    }
+
+    /// The endpoints that are published to a peer under an address of their own.
+    pub(super) fn published_to(&self, peer: &str) -> Vec<IpAddr> {
+        let published = self.mappings.iter().filter(|(_, mapping)| mapping.peers.contains(peer));
+        published.map(|(endpoint, _)| *endpoint).collect()
     }
 
     /// The address at which a peer reaches an endpoint.
@@ -192,35 +201,29 @@ impl Ipam {
         if external.here().contains(&endpoint) || map_to_network(endpoint, external.here()).is_none() {
             return Err(no_endpoint);
         }
-        let ip = if let Some(mapping) = self.mappings.get_mut(&endpoint) {
-            mapping.peers.insert(peer.to_owned());
-            mapping.ip
-        } else {
-            let ip = self.external.allocate(now)?;
-            self.mappings.insert(endpoint, Mapping { ip, peers: [peer.to_owned()].into() });
-            ip
+        let mut mapping = match self.mappings.get(&endpoint) {
+            Some(mapping) => mapping.clone(),
+            None => Mapping { ip: self.external.allocate(now)?, peers: BTreeSet::new() },
         };
+        let ip = mapping.ip;
+        if mapping.peers.insert(peer.to_owned()) {
+            self.mappings.insert_mut(endpoint, mapping);
+        }
         external.outward(ip).ok_or(no_endpoint)
     }
 
     /// Ends the publication of an endpoint to a peer. What was not published stays as it is.
     pub fn unmap(&mut self, peer: &str, endpoint: IpAddr, now: Timestamp) {
-        if let Some(mapping) = self.mappings.get_mut(&endpoint) {
-            mapping.peers.remove(peer);
+        let Some(mut mapping) = self.mappings.get(&endpoint).cloned() else { return };
+        if !mapping.peers.remove(peer) {
+            return;
         }
-        self.sweep(now);
-    }
-
-    /// Frees the addresses of endpoints that are published to nobody.
-    fn sweep(&mut self, now: Timestamp) {
-        let external = &mut self.external;
-        self.mappings.retain(|_, mapping| {
-            let is_used = !mapping.peers.is_empty();
-            if !is_used {
-                external.free(mapping.ip, now);
-            }
-            is_used
-        });
+        if mapping.peers.is_empty() {
+            self.external.free(mapping.ip, now);
+            self.mappings.remove_mut(&endpoint);
+        } else {
+            self.mappings.insert_mut(endpoint, mapping);
+        }
     }
 
     /// Where a pod of a peer, by the address that it has there, is reached from here.
@@ -236,10 +239,30 @@ impl Ipam {
 
     /// For each endpoint that is published to a peer under an address of its own, that address.
     pub fn redirections(&self, peer: &str) -> BTreeMap<IpAddr, IpAddr> {
-        let external = self.peers.get(peer).and_then(|agreement| agreement.ours?.external);
-        let Some(external) = external else { return BTreeMap::new() };
-        let published = self.mappings.iter().filter(|(_, mapping)| mapping.peers.contains(peer));
-        published.filter_map(|(endpoint, mapping)| Some((*endpoint, external.outward(mapping.ip)?))).collect()
+        let to = |endpoint| Some((endpoint, self.redirection(peer, endpoint)?));
+        self.published_to(peer).into_iter().filter_map(to).collect()
+    }
+
+    /// The address under which an endpoint is published to a peer, if it has one of its own.
+    pub fn redirection(&self, peer: &str, endpoint: IpAddr) -> Option<IpAddr> {
+        let external = self.peers.get(peer)?.ours?.external?;
+        let mapping = self.mappings.get(&endpoint).filter(|mapping| mapping.peers.contains(peer))?;
+        external.outward(mapping.ip)
+    }
+
+    /// The endpoints that have an address of our external network, and how.
+    pub fn mappings(&self) -> impl Iterator<Item = (&IpAddr, &Mapping)> {
+        self.mappings.iter()
+    }
+
+    /// How many endpoints have an address of our external network.
+    pub fn mapped(&self) -> usize {
+        self.mappings.size()
+    }
+
+    /// How an endpoint is mapped.
+    pub fn mapping(&self, endpoint: &IpAddr) -> Option<&Mapping> {
+        self.mappings.get(endpoint)
     }
 }
 

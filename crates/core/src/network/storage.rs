@@ -1,7 +1,10 @@
 //! The address manager as it is stored: an `IpamStorage` with nothing in it that cannot be read back.
 //!
 //! What the printed fields have no room for stands in `prefixes`, in a form of our own with a version in it: under a
-//! peer's network what the peer itself calls it, under the external network which addresses rest.
+//! peer's network what the peer itself calls it, under the external network where to look for the next address, and
+//! under a single address since when it rests. The [`layout`] says which object of several holds what.
+
+pub mod layout;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,29 +36,55 @@ pub enum BadStorage {
 }
 
 /// What stands in `prefixes` under a network.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Record {
     version: u32,
     /// What the peer calls the network that is a peer's.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     original: Option<IpNet>,
     /// Where to look for a free address first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
-    /// Since when addresses rest.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    resting: BTreeMap<IpAddr, Timestamp>,
+    /// The number of the change that wrote it: of several, the latest knows best where to look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turn: Option<u64>,
+    /// Since when the one address rests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+}
+
+impl Record {
+    fn new() -> Self {
+        Self { version: VERSION, ..Self::default() }
+    }
+
+    fn rest(since: Timestamp) -> Self {
+        Self { since: Some(since), ..Self::new() }
+    }
+
+    fn original(network: IpNet) -> Self {
+        Self { original: Some(network), ..Self::new() }
+    }
+
+    fn next(external: &ExternalAddresses, turn: u64) -> Self {
+        Self { next: u64::try_from(external.next()).ok(), turn: Some(turn), ..Self::new() }
+    }
+
+    fn bytes(&self) -> ByteString {
+        // A record has only keys that are strings: writing it cannot fail.
+        ByteString(serde_json::to_vec(self).unwrap_or_default())
+    }
 }
 
 const VERSION: u32 = 1;
 
 impl Ipam {
-    /// As it is stored.
+    /// As it is stored where one object is enough.
     pub fn to_storage(&self) -> IpamStorageSpec {
         let own = &self.own;
         IpamStorageSpec {
-            prefixes: self.records().map(|(network, record)| (network.to_string(), bytes(&record))).collect(),
+            prefixes: self.records().map(|(network, record)| (network.to_string(), record.bytes())).collect(),
             pools: own.pools.iter().map(ToString::to_string).collect(),
             cluster_subnets: self.peers.iter().map(|(peer, it)| (peer.clone(), subnets(it))).collect(),
             external_cidr: Some(self.external().to_string()),
@@ -68,20 +97,9 @@ impl Ipam {
 
     fn records(&self) -> impl Iterator<Item = (IpNet, Record)> {
         let external = &self.external;
-        let of_external = Record {
-            version: VERSION,
-            original: None,
-            next: u64::try_from(external.next()).ok(),
-            resting: external.resting().clone(),
-        };
-        let theirs = self.peers.values().flat_map(|agreement| {
-            [Some(agreement.their_pods), agreement.their_external].into_iter().flatten()
-        });
-        let of_peers = theirs.map(|network| {
-            let original = Some(network.there());
-            (network.here(), Record { version: VERSION, original, next: None, resting: BTreeMap::new() })
-        });
-        std::iter::once((external.network(), of_external)).chain(of_peers)
+        let resting = external.resting().map(|(ip, since)| (IpNet::from(ip), Record::rest(since)));
+        let of_peers = self.peers.values().flat_map(originals);
+        std::iter::once((external.network(), Record::next(external, 0))).chain(resting).chain(of_peers)
     }
 
     /// From what is stored, in a cluster with these networks; none when nothing is stored yet.
@@ -97,22 +115,38 @@ impl Ipam {
             let mapping = Mapping { ip, peers: mapping.cluster_mappings.clone() };
             mappings.insert(read(endpoint, "a key of endpointMappings")?, mapping);
         }
-        let record = record(storage, &external)?;
-        let used: BTreeSet<IpAddr> = mappings.values().map(|mapping| mapping.ip).collect();
-        let next = record.as_ref().and_then(|record| record.next).unwrap_or_default().into();
-        let resting = record.map(|record| record.resting).unwrap_or_default();
+        let next = record(storage, &external)?.and_then(|record| record.next).unwrap_or_default().into();
+        let used = mappings.values().map(|mapping: &Mapping| mapping.ip).filter(|ip| external.contains(ip));
+        let used: BTreeSet<IpAddr> = used.collect();
+        let resting = resting(storage, &external)?;
         let mut peers = BTreeMap::new();
         for (peer, subnets) in &storage.cluster_subnets {
             peers.insert(peer.clone(), agreement(storage, subnets, own.pod, external)?);
         }
         let external = ExternalAddresses::restored(external, next, used, resting);
-        Ok(Some(Self { own, external, peers, mappings }))
+        Ok(Some(Self { own, external, peers, mappings: mappings.into_iter().collect() }))
     }
 }
 
-fn bytes(record: &Record) -> ByteString {
-    // A record has only keys that are strings: writing it cannot fail.
-    ByteString(serde_json::to_vec(record).unwrap_or_default())
+/// What a peer calls its networks.
+fn originals(agreement: &Agreement) -> impl Iterator<Item = (IpNet, Record)> + use<> {
+    let theirs = [Some(agreement.their_pods), agreement.their_external];
+    theirs.into_iter().flatten().map(|network| (network.here(), Record::original(network.there())))
+}
+
+/// Since when addresses of the external network rest.
+fn resting(storage: &IpamStorageSpec, external: &IpNet) -> Result<BTreeMap<IpAddr, Timestamp>, BadStorage> {
+    let mut found = BTreeMap::new();
+    for (network, bytes) in &storage.prefixes {
+        let parsed: IpNet = read(network, "a key of prefixes")?;
+        if parsed.prefix_len() == parsed.max_prefix_len()
+            && external.contains(&parsed)
+            && let Some(since) = parse(network, bytes)?.since
+        {
+            found.insert(parsed.addr(), since);
+        }
+    }
+    Ok(found)
 }
 
 fn subnets(agreement: &Agreement) -> Subnets {
@@ -137,12 +171,14 @@ fn read<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, BadStorage> {
 }
 
 fn record(storage: &IpamStorageSpec, network: &IpNet) -> Result<Option<Record>, BadStorage> {
-    let Some(bytes) = storage.prefixes.get(&network.to_string()) else { return Ok(None) };
+    let name = network.to_string();
+    storage.prefixes.get(&name).map(|bytes| parse(&name, bytes)).transpose()
+}
+
+fn parse(network: &str, bytes: &ByteString) -> Result<Record, BadStorage> {
     let record: Option<Record> = serde_json::from_slice(&bytes.0).ok();
-    match record.filter(|record| record.version == VERSION) {
-        Some(record) => Ok(Some(record)),
-        None => Err(BadStorage::Unreadable(format!("prefixes[{network}]"))),
-    }
+    let known = record.filter(|record| record.version == VERSION);
+    known.ok_or_else(|| BadStorage::Unreadable(format!("prefixes[{network}]")))
 }
 
 fn agreement(

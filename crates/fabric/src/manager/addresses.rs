@@ -1,6 +1,7 @@
 //! The address manager as the network manager needs it, and the networks of this cluster with which it is started.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::ListParams;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Resource as _};
 use tokio::sync::watch;
 use tracing::{info, warn};
+
+use crate::ipam::{self, Handle};
 
 /// What could not be started is tried again after this long.
 const RETRY: Duration = Duration::from_secs(5);
@@ -28,7 +31,7 @@ pub trait Addresses: Send + Sync + Sized + 'static {
     /// Starts it; it ends with the tasks.
     fn start(
         tasks: &Tasks,
-        client: Client,
+        home: &Home,
         own: OwnNetworks,
         external_length: u8,
     ) -> impl Future<Output = Result<Self>> + Send;
@@ -40,6 +43,58 @@ pub trait Addresses: Send + Sync + Sized + 'static {
     fn release(&self, peer: &str) -> impl Future<Output = Result<()>> + Send;
     /// The state as it is stored.
     fn watch(&self) -> watch::Receiver<Arc<Ipam>>;
+}
+
+impl Addresses for Handle {
+    async fn start(tasks: &Tasks, home: &Home, own: OwnNetworks, external_length: u8) -> Result<Self> {
+        ipam::start(tasks, home.client.clone(), own, external_length).await
+    }
+
+    async fn acquire(&self, peer: &str, offered: Offered) -> Result<()> {
+        self.acquire(peer, offered).await?;
+        Ok(())
+    }
+
+    async fn agree(&self, peer: &str, answer: Answer) -> Result<()> {
+        Ok(self.agree(peer, answer).await?)
+    }
+
+    async fn release(&self, peer: &str) -> Result<()> {
+        Ok(self.release(peer).await?)
+    }
+
+    fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
+        self.watch()
+    }
+}
+
+/// The address manager, with its port open to gateways and whoever reflects services.
+pub struct Served(Handle);
+
+impl Addresses for Served {
+    async fn start(tasks: &Tasks, home: &Home, own: OwnNetworks, external_length: u8) -> Result<Self> {
+        let handle = <Handle as Addresses>::start(tasks, home, own, external_length).await?;
+        let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, ipam::PORT));
+        let (client, namespace) = (home.client.clone(), home.namespace.clone());
+        tasks.spawn("ipam service", ipam::serve(client, namespace, listen, handle.clone()));
+        Ok(Self(handle))
+    }
+
+    async fn acquire(&self, peer: &str, offered: Offered) -> Result<()> {
+        Addresses::acquire(&self.0, peer, offered).await
+    }
+
+    async fn agree(&self, peer: &str, answer: Answer) -> Result<()> {
+        Addresses::agree(&self.0, peer, answer).await
+    }
+
+    async fn release(&self, peer: &str) -> Result<()> {
+        Addresses::release(&self.0, peer).await
+    }
+
+    fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
+        self.0.watch()
+    }
 }
 
 /// Keeps the address manager running with the networks of this cluster.
@@ -106,9 +161,8 @@ impl<A: Addresses> Keeper<A> {
         let own = self.own_networks(&settings.0).await?;
         info!(pods = %own.pod, services = %own.service, reserved = own.reserved.len(), "the networks of this cluster");
         self.look_for_strays(&own).await;
-        let (client, length) = (self.home.client.clone(), settings.0.external_cidr_mask_length());
         let tasks = self.tasks.child();
-        match A::start(&tasks, client, own, length).await {
+        match A::start(&tasks, &self.home, own, settings.0.external_cidr_mask_length()).await {
             Ok(handle) => {
                 let state = handle.watch();
                 Ok(Running { handle, tasks, settings, state, seen: BTreeMap::new() })

@@ -34,7 +34,7 @@ fn cluster(pod: &str, external: &str) -> Ipam {
         pools: default_pools(),
     };
     let external = ExternalAddresses::new(net(external));
-    Ipam { own, external, peers: BTreeMap::new(), mappings: BTreeMap::new() }
+    Ipam { own, external, peers: BTreeMap::new(), mappings: Mappings::default() }
 }
 
 /// What the vectors say was agreed on: the peer's networks under our names and its own, and ours under its names.
@@ -186,7 +186,7 @@ fn v7_an_address_is_shared_and_freed_by_its_last_user() {
     b.unmap("d", endpoint, now());
     let freed = b.clone();
     b.unmap("d", endpoint, now());
-    assert_eq!((b.mappings.len(), &b), (0, &freed));
+    assert_eq!((b.mappings.size(), &b), (0, &freed));
     assert_ne!(b.map("a", endpoint, now()), Ok(ip("192.168.1.45")), "it rests");
 }
 
@@ -319,7 +319,7 @@ fn is_sound(ipam: &Ipam) -> Result<(), TestCaseError> {
         prop_assert_eq!(others.overlapping(&network), None);
     }
     let addresses: BTreeSet<IpAddr> = ipam.mappings.values().map(|mapping| mapping.ip).collect();
-    prop_assert_eq!(addresses.len(), ipam.mappings.len());
+    prop_assert_eq!(addresses.len(), ipam.mappings.size());
     prop_assert!(addresses.iter().all(|ip| ipam.external().contains(ip)));
     for mapping in ipam.mappings.values() {
         prop_assert!(!mapping.peers.is_empty());

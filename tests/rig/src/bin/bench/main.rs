@@ -1,5 +1,7 @@
-//! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail.
+//! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail. `bench ipam` gives those of
+//! the address manager only.
 
+mod ipam;
 mod peering;
 mod processes;
 
@@ -11,12 +13,16 @@ use rig::topology::Topology;
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("ipam") {
+        return ipam::run().await;
+    }
     let bare = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
     let (seconds, _) = start("bench-bare", vec![bare]).await?;
     println!("rig.bare.start {seconds:.1} s (goal 8)");
     let (seconds, memory) = start("bench-three", ["a", "b", "c"].map(ClusterSpec::named).into()).await?;
     println!("rig.three.start {seconds:.1} s (goal 60)");
     println!("rig.three.memory {memory} MiB (goal 3500)");
+    ipam::run().await?;
     peering::run().await
 }
 

@@ -1,0 +1,119 @@
+//! Several changes of the address manager that are stored together: what was, what is to be, and where they differ.
+//!
+//! Whoever stores a turn need not look at what did not change: its cost follows the changes, not all that is mapped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::ipam::Mappings;
+use super::{Answer, Ipam, MapError, Offered, Refusal};
+
+/// Changes that are stored together.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    pub(super) before: Ipam,
+    pub(super) after: Ipam,
+    /// The endpoints at which the two may differ.
+    pub(super) touched: BTreeSet<IpAddr>,
+    /// The addresses that were freed, and the endpoint that had each.
+    pub(super) freed: BTreeMap<IpAddr, IpAddr>,
+    /// Whether they may differ in what was agreed with peers.
+    pub(super) is_agreement_touched: bool,
+    now: Timestamp,
+}
+
+impl Turn {
+    /// Nothing has changed yet.
+    pub fn new(before: &Ipam, now: Timestamp) -> Self {
+        let mut after = before.clone();
+        after.external.wake(now);
+        Self {
+            before: before.clone(),
+            after,
+            touched: BTreeSet::new(),
+            freed: BTreeMap::new(),
+            is_agreement_touched: false,
+            now,
+        }
+    }
+
+    /// From one value to another, of which it is not known where they differ.
+    pub fn between(before: &Ipam, after: &Ipam, now: Timestamp) -> Self {
+        let endpoints = before.mappings().chain(after.mappings()).map(|(endpoint, _)| *endpoint);
+        let touched = endpoints.collect();
+        Self { touched, after: after.clone(), is_agreement_touched: true, ..Self::new(before, now) }
+    }
+
+    /// From nothing to this value.
+    pub fn from_nothing(after: &Ipam, now: Timestamp) -> Self {
+        let mut nothing = after.clone();
+        nothing.peers.clear();
+        nothing.mappings = Mappings::default();
+        Self::between(&nothing, after, now)
+    }
+
+    /// As it was.
+    pub fn before(&self) -> &Ipam {
+        &self.before
+    }
+
+    /// As it is to be.
+    pub fn after(&self) -> &Ipam {
+        &self.after
+    }
+
+    /// As it is to be, once it is stored.
+    pub fn into_after(self) -> Ipam {
+        self.after
+    }
+
+    /// The endpoints at which the two may differ.
+    pub fn touched(&self) -> &BTreeSet<IpAddr> {
+        &self.touched
+    }
+
+    /// [`Ipam::acquire`].
+    pub fn acquire(&mut self, peer: &str, offered: Offered) -> Result<Answer, Refusal> {
+        self.is_agreement_touched = true;
+        self.after.acquire(peer, offered)
+    }
+
+    /// [`Ipam::agree`].
+    pub fn agree(&mut self, peer: &str, answer: Answer) -> Result<(), Refusal> {
+        self.is_agreement_touched = true;
+        let before = self.after.peers().get(peer).and_then(|agreement| agreement.ours);
+        self.after.agree(peer, answer)?;
+        // Under another name of the network every endpoint has another address.
+        if self.after.peers().get(peer).and_then(|agreement| agreement.ours) != before {
+            self.touched.extend(self.after.published_to(peer));
+        }
+        Ok(())
+    }
+
+    /// [`Ipam::release`].
+    pub fn release(&mut self, peer: &str) {
+        self.is_agreement_touched = true;
+        for endpoint in self.after.published_to(peer) {
+            self.unmap(peer, endpoint);
+        }
+        self.after.release(peer, self.now);
+    }
+
+    /// [`Ipam::map`].
+    pub fn map(&mut self, peer: &str, endpoint: IpAddr) -> Result<IpAddr, MapError> {
+        self.touched.insert(endpoint);
+        self.after.map(peer, endpoint, self.now)
+    }
+
+    /// [`Ipam::unmap`].
+    pub fn unmap(&mut self, peer: &str, endpoint: IpAddr) {
+        self.touched.insert(endpoint);
+        let ip = self.after.mapping(&endpoint).map(|mapping| mapping.ip);
+        self.after.unmap(peer, endpoint, self.now);
+        if let Some(ip) = ip.filter(|_| self.after.mapping(&endpoint).is_none()) {
+            self.freed.insert(ip, endpoint);
+        }
+    }
+}

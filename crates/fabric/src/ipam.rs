@@ -1,0 +1,156 @@
+//! The address manager as a service: which address a peer must use for an endpoint, and what gateways must do for it.
+//!
+//! - Flow: requests queue up; one turn takes all that wait, stores what changes in as few writes as can be, tells the
+//!   gateways, and answers all ([`actor`]). What is decided is [`ferro_core::network::Ipam`].
+//! - Guarantees: what was answered is stored; a mapped address works when it is answered, because at least one gateway,
+//!   and all that are connected, have it in force. `NatMapping` objects follow, for people to read.
+//! - Assumptions: one runs at a time. Should two, the writes of the former fail ([`store`]).
+
+mod actor;
+mod certificates;
+pub mod client;
+mod followers;
+mod mappings;
+mod metrics;
+mod rights;
+mod server;
+mod service;
+mod store;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use ferro_core::network::{Answer, Ipam, MapError, Offered, OwnNetworks, Refusal};
+use ferro_runtime::shutdown::Tasks;
+use kube::Client;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::actor::{Actor, Ask, Reply, Request};
+use self::followers::Followers;
+use self::store::Store;
+
+pub use certificates::{AUTHORITY, GATEWAY};
+pub use metrics::Metrics;
+pub use server::{PORT, serve};
+
+/// Requests that may wait; more wait at their callers.
+const WAITING: usize = 4096;
+/// Under this name we write.
+const MANAGER: &str = "ferro-ipam";
+
+/// Why a request was not fulfilled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// Networks cannot be used.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// An endpoint cannot be mapped.
+    #[error(transparent)]
+    Unmappable(#[from] MapError),
+    /// It is stored, but no gateway has it in force yet.
+    #[error("not ready yet: {0}; ask again")]
+    NotYet(String),
+    /// It could not be stored.
+    #[error("cannot store it: {0}")]
+    Storage(String),
+}
+
+/// To ask the address manager with.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    asks: mpsc::Sender<Ask>,
+    state: watch::Receiver<Arc<Ipam>>,
+    followers: Followers,
+}
+
+impl Handle {
+    /// Finds names for a peer's networks; durable before it returns.
+    pub async fn acquire(&self, peer: &str, offered: Offered) -> Result<Answer, Trouble> {
+        match self.ask(peer, Request::Acquire(offered)).await? {
+            (Reply::Answer(answer), _) => Ok(answer),
+            (Reply::Done | Reply::Pod(_) | Reply::Mapped(_), _) => Err(Trouble::Storage("no answer".into())),
+        }
+    }
+
+    /// Notes how a peer names our networks; durable before it returns.
+    pub async fn agree(&self, peer: &str, answer: Answer) -> Result<(), Trouble> {
+        self.ask(peer, Request::Agree(answer)).await.map(drop)
+    }
+
+    /// Forgets a peer and all that was kept for it; durable before it returns. Its `NatMapping` follows.
+    pub async fn release(&self, peer: &str) -> Result<(), Trouble> {
+        self.ask(peer, Request::Release).await.map(drop)
+    }
+
+    /// The address at which a peer reaches an endpoint, once it does.
+    pub async fn map(&self, peer: &str, endpoint: IpAddr) -> Result<IpAddr, Trouble> {
+        match self.ask(peer, Request::Map(endpoint)).await? {
+            (Reply::Pod(address), _) => Ok(address),
+            (Reply::Mapped(address), revision) => {
+                self.followers.acknowledged(revision).await?;
+                Ok(address)
+            }
+            (Reply::Done | Reply::Answer(_), _) => Err(Trouble::Storage("no answer".into())),
+        }
+    }
+
+    /// Ends the publication of an endpoint to a peer; durable before it returns.
+    pub async fn unmap(&self, peer: &str, endpoint: IpAddr) -> Result<(), Trouble> {
+        self.ask(peer, Request::Unmap(endpoint)).await.map(drop)
+    }
+
+    /// Where a pod of a peer, by the address that it has there, is reached from here.
+    pub fn home_pod_ip(&self, peer: &str, ip: IpAddr) -> Result<IpAddr, Trouble> {
+        Ok(self.state.borrow().home_pod_ip(peer, ip)?)
+    }
+
+    /// Whether an address is of a pod of this cluster.
+    pub fn belongs_to_pod_cidr(&self, ip: IpAddr) -> bool {
+        self.state.borrow().belongs_to_pod_cidr(ip)
+    }
+
+    /// The state as it is stored; changes ring.
+    pub fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
+        self.state.clone()
+    }
+
+    async fn ask(&self, peer: &str, request: Request) -> Result<(Reply, u64), Trouble> {
+        let ended = || Trouble::Storage("the address manager has ended".into());
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask { peer: peer.to_owned(), request, answer };
+        self.asks.send(ask).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+}
+
+/// Starts the address manager: reads what is stored, or makes it, puts right what was cut off, and takes requests.
+pub async fn start(tasks: &Tasks, client: Client, own: OwnNetworks, external_length: u8) -> Result<Handle> {
+    start_counted(tasks, client, own, external_length, Metrics::default()).await
+}
+
+/// The same, with figures for others to read.
+pub async fn start_counted(
+    tasks: &Tasks,
+    client: Client,
+    own: OwnNetworks,
+    external_length: u8,
+    metrics: Metrics,
+) -> Result<Handle> {
+    let followers = Followers::new().context("cannot begin an epoch")?;
+    let store = Store::new(client.clone(), own, external_length);
+    let (actor, state) = Actor::start(store, followers.clone(), metrics).await?;
+    let (asks, requests) = mpsc::channel(WAITING);
+    tasks.spawn("ipam", actor.run(requests));
+    mappings::start(tasks, &client, &followers, &state).await?;
+    Ok(Handle { asks, state, followers })
+}
+
+/// Random bytes that nobody has had before, as text.
+fn nonce() -> Result<String> {
+    use ring::rand::SecureRandom as _;
+    let mut random = [0_u8; 16];
+    let filled = ring::rand::SystemRandom::new().fill(&mut random);
+    filled.ok().context("this machine gives no random numbers")?;
+    Ok(u128::from_le_bytes(random).to_string())
+}

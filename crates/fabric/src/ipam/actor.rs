@@ -1,0 +1,195 @@
+//! Turns: all requests that wait are applied together, stored in as few writes as can be, and answered.
+//!
+//! A write that fails leaves the former value, and whoever waited hears of it; what is stored is then read again before
+//! anything else, since nobody knows how far the writes came.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use ferro_core::network::layout::Layout;
+use ferro_core::network::{Answer, Ipam, Offered, Turn};
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{info, warn};
+
+use super::Trouble;
+use super::followers::Followers;
+use super::metrics::Metrics;
+use super::store::{Failure, Store};
+
+/// Requests that one turn takes.
+const MOST: usize = 1000;
+/// So often somebody else may write, who should not.
+const TRIES: usize = 5;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request {
+    Acquire(Offered),
+    Agree(Answer),
+    Release,
+    Map(IpAddr),
+    Unmap(IpAddr),
+}
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Answer(Answer),
+    Done,
+    /// The address of a pod, for which no gateway needs a rule of its own.
+    Pod(IpAddr),
+    /// The address of another endpoint.
+    Mapped(IpAddr),
+}
+
+/// A request, and who waits. The answer comes with the revision with which gateways know of it.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) peer: String,
+    pub(super) request: Request,
+    pub(super) answer: oneshot::Sender<Result<(Reply, u64), Trouble>>,
+}
+
+/// The one who changes the state.
+pub(super) struct Actor {
+    store: Store,
+    layout: Layout,
+    ipam: Ipam,
+    /// What is stored may not be what is known.
+    is_stale: bool,
+    state: watch::Sender<Arc<Ipam>>,
+    followers: Followers,
+    metrics: Metrics,
+}
+
+impl Actor {
+    /// Reads what is stored, and puts it right.
+    pub(super) async fn start(
+        mut store: Store,
+        followers: Followers,
+        metrics: Metrics,
+    ) -> Result<(Self, watch::Receiver<Arc<Ipam>>)> {
+        let (layout, ipam) = load(&mut store).await?;
+        let (state, watched) = watch::channel(Arc::new(ipam.clone()));
+        let actor = Self { store, layout, ipam, is_stale: false, state, followers, metrics };
+        actor.publish(&Turn::from_nothing(&actor.ipam, Timestamp::now()));
+        info!(mappings = actor.ipam.mapped(), external = %actor.ipam.external(), "addresses are known");
+        Ok((actor, watched))
+    }
+
+    /// Takes turns for as long as somebody may ask.
+    pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) -> Result<()> {
+        let mut waiting = Vec::new();
+        while asks.recv_many(&mut waiting, MOST).await > 0 {
+            self.turn(&mut waiting).await;
+        }
+        Ok(())
+    }
+
+    async fn turn(&mut self, waiting: &mut Vec<Ask>) {
+        match self.attempt(waiting).await {
+            Ok(replies) => {
+                let revision = self.followers.revision();
+                for (ask, reply) in waiting.drain(..).zip(replies) {
+                    // Whoever does not wait any more will ask again.
+                    _ = ask.answer.send(reply.map(|reply| (reply, revision)));
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                warn!(error, requests = waiting.len(), "a turn could not be stored");
+                for ask in waiting.drain(..) {
+                    _ = ask.answer.send(Err(Trouble::Storage(error.clone())));
+                }
+            }
+        }
+    }
+
+    async fn attempt(&mut self, waiting: &[Ask]) -> Result<Vec<Result<Reply, Trouble>>> {
+        for _ in 0..TRIES {
+            if self.is_stale {
+                self.reload().await?;
+            }
+            let mut turn = Turn::new(&self.ipam, Timestamp::now());
+            let replies = waiting.iter().map(|ask| apply(&mut turn, &ask.peer, ask.request)).collect();
+            let plan = self.layout.plan(&turn);
+            let writes = plan.writes.len();
+            match self.store.write(&plan.writes).await {
+                Ok(()) => {
+                    self.layout.done(plan);
+                    self.metrics.turn(waiting.len(), writes);
+                    if writes > 0 {
+                        self.publish(&turn);
+                    }
+                    self.ipam = turn.into_after();
+                    return Ok(replies);
+                }
+                Err(Failure::Conflict) => self.is_stale = true,
+                Err(Failure::Other(error)) => {
+                    self.is_stale = true;
+                    return Err(error);
+                }
+            }
+        }
+        bail!("somebody else writes the IpamStorage all the time; does another address manager run?")
+    }
+
+    /// Begins anew from what is stored.
+    async fn reload(&mut self) -> Result<()> {
+        let (layout, ipam) = load(&mut self.store).await?;
+        let turn = Turn::between(&self.ipam, &ipam, Timestamp::now());
+        self.layout = layout;
+        self.publish(&turn);
+        (self.ipam, self.is_stale) = (ipam, false);
+        Ok(())
+    }
+
+    /// Tells the gateways and everybody else what is stored now.
+    fn publish(&self, turn: &Turn) {
+        self.state.send_replace(Arc::new(turn.after().clone()));
+        self.followers.follow(turn, &self.layout);
+        self.metrics.mappings(turn.after().mapped());
+    }
+}
+
+/// Reads what is stored, and stores what has to be put right.
+async fn load(store: &mut Store) -> Result<(Layout, Ipam)> {
+    for _ in 0..TRIES {
+        let (mut layout, turn) = store.read().await?;
+        let plan = layout.plan(&turn);
+        match store.write(&plan.writes).await {
+            Ok(()) => {
+                layout.done(plan);
+                return Ok((layout, turn.into_after()));
+            }
+            Err(Failure::Conflict) => {}
+            Err(Failure::Other(error)) => return Err(error),
+        }
+    }
+    bail!("somebody else writes the IpamStorage all the time; does another address manager run?")
+}
+
+fn apply(turn: &mut Turn, peer: &str, request: Request) -> Result<Reply, Trouble> {
+    Ok(match request {
+        Request::Acquire(offered) => Reply::Answer(turn.acquire(peer, offered)?),
+        Request::Agree(answer) => {
+            turn.agree(peer, answer)?;
+            Reply::Done
+        }
+        Request::Release => {
+            turn.release(peer);
+            Reply::Done
+        }
+        Request::Map(endpoint) => {
+            let address = turn.map(peer, endpoint)?;
+            let is_mapped = turn.after().redirection(peer, endpoint).is_some();
+            if is_mapped { Reply::Mapped(address) } else { Reply::Pod(address) }
+        }
+        Request::Unmap(endpoint) => {
+            turn.unmap(peer, endpoint);
+            Reply::Done
+        }
+    })
+}

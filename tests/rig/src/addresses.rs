@@ -1,0 +1,166 @@
+//! What the suite and the figures of the address manager need: kinds, networks, and a gateway that only listens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ferro_api::crds;
+use ferro_api::proto::gateway::{Acknowledged, Change};
+use ferro_core::network::{Answer, Naming, Offered, OwnNetworks, default_pools};
+use ferro_fabric::ipam::client::{self, Identity};
+use ferro_fabric::ipam::{GATEWAY, Handle};
+use futures::stream;
+use http::Uri;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::topology::Cluster;
+use crate::wait::eventually;
+
+/// Makes all kinds known to a cluster.
+pub async fn define_kinds(cluster: &Cluster) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    for definition in crds() {
+        definitions
+            .patch(&definition.name_any(), &PatchParams::apply("rig"), &Patch::Apply(&definition))
+            .await?;
+    }
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]).await?;
+    Ok(())
+}
+
+/// The networks of a cluster.
+pub fn own() -> Result<OwnNetworks> {
+    Ok(OwnNetworks {
+        pod: "10.0.0.0/16".parse()?,
+        service: "10.96.0.0/16".parse()?,
+        reserved: BTreeSet::new(),
+        pools: default_pools(),
+    })
+}
+
+/// The networks of a peer of that number.
+pub fn offered(number: u8) -> Result<Offered> {
+    let (pod, external) = (format!("10.{}.0.0/16", 100 + number), format!("10.{}.0.0/16", 150 + number));
+    Ok(Offered { pod: pod.parse()?, external: Some(external.parse()?) })
+}
+
+/// The answer of a peer that keeps all names.
+pub fn kept() -> Answer {
+    Answer { pod: Naming::Kept, external: Some(Naming::Kept) }
+}
+
+/// Agrees with a peer on networks, as a network manager would.
+pub async fn meet(ipam: &Handle, peer: &str, number: u8) -> Result<()> {
+    ipam.acquire(peer, offered(number)?).await?;
+    Ok(ipam.agree(peer, kept()).await?)
+}
+
+/// How a gateway acknowledges.
+#[derive(Clone, Copy, Debug)]
+pub enum Manner {
+    /// At once.
+    Promptly,
+    /// This much later.
+    After(Duration),
+    /// Not at all.
+    Never,
+}
+
+/// Addresses by cluster and endpoint.
+type Rules = BTreeMap<(String, String), String>;
+
+/// A gateway that only listens; it ends with this value.
+#[derive(Debug)]
+pub struct Listener {
+    /// None before it heard of any.
+    rules: Arc<Mutex<Option<Rules>>>,
+    task: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Follows the address manager, and comes again when it is cut off.
+    pub async fn start(admin: &Client, namespace: &str, origin: &Uri, manner: Manner) -> Result<Self> {
+        let rules = Arc::default();
+        let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace);
+        let task = {
+            let (rules, origin) = (Arc::clone(&rules), origin.clone());
+            tokio::spawn(async move {
+                loop {
+                    _ = follow(&secrets, origin.clone(), &rules, manner).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            })
+        };
+        let listener = Self { rules, task };
+        eventually("the gateway follows", || async {
+            ensure!(listener.rules().is_some(), "not yet");
+            Ok(())
+        })
+        .await?;
+        Ok(listener)
+    }
+
+    /// The address under which a cluster reaches an endpoint.
+    pub fn rule(&self, cluster: &str, endpoint: &str) -> Option<String> {
+        self.rules().as_ref()?.get(&(cluster.to_owned(), endpoint.to_owned())).cloned()
+    }
+
+    /// How many rules it has.
+    pub fn count(&self) -> usize {
+        self.rules().as_ref().map_or(0, BTreeMap::len)
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Option<Rules>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow(
+    secrets: &Api<Secret>,
+    origin: Uri,
+    rules: &Mutex<Option<Rules>>,
+    manner: Manner,
+) -> Result<()> {
+    let identity = Identity::from_secret(&secrets.get(GATEWAY).await?)?;
+    let mut client = client::gateway(&identity, origin)?;
+    let (say, said) = mpsc::channel::<Acknowledged>(16);
+    let said = stream::unfold(said, |mut said| async move { Some((said.recv().await?, said)) });
+    let mut changes = client.follow(said).await?.into_inner();
+    while let Some(change) = changes.message().await? {
+        let acknowledged = Acknowledged { epoch: change.epoch.clone(), revision: change.revision };
+        match manner {
+            Manner::Promptly | Manner::Never => {}
+            Manner::After(pause) => tokio::time::sleep(pause).await,
+        }
+        take_in(&mut rules.lock().unwrap_or_else(PoisonError::into_inner), change);
+        if !matches!(manner, Manner::Never) {
+            say.send(acknowledged).await.context("nobody hears it")?;
+        }
+    }
+    Ok(())
+}
+
+fn take_in(rules: &mut Option<Rules>, change: Change) {
+    if change.whole {
+        *rules = None;
+    }
+    let rules = rules.get_or_insert_default();
+    for entry in change.removed {
+        rules.remove(&(entry.cluster_id, entry.endpoint));
+    }
+    for entry in change.set {
+        rules.insert((entry.cluster_id, entry.endpoint), entry.address);
+    }
+}
