@@ -18,7 +18,7 @@ use super::acquisition::shortest_mask;
 
 /// So many bits the network of all pods is wider than that of one node, unless more are needed.
 const ROOM: u8 = 8;
-/// The ServiceCIDR that every cluster has.
+/// The `ServiceCIDR` that every cluster has.
 const DEFAULT_SERVICES: &str = "kubernetes";
 
 /// A network of this cluster that is not known.
@@ -35,7 +35,7 @@ pub enum UnknownNetwork {
          liqonetConfig.podCIDR in the ClusterConfig"
     )]
     PodsUnclear(IpNet, IpNet),
-    /// There is no ServiceCIDR.
+    /// There is no `ServiceCIDR`.
     #[error(
         "the network of this cluster's services is not known; set liqonetConfig.serviceCIDR in the ClusterConfig"
     )]

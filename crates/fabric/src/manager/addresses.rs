@@ -1,7 +1,7 @@
 //! The address manager as the network manager needs it, and the networks of this cluster with which it is started.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,38 +45,38 @@ pub trait Addresses: Send + Sync + Sized + 'static {
     fn watch(&self) -> watch::Receiver<Arc<Ipam>>;
 }
 
-/// Asked from this process alone.
 impl Addresses for Handle {
     async fn start(tasks: &Tasks, home: &Home, own: OwnNetworks, external_length: u8) -> Result<Self> {
         ipam::start(tasks, home.client.clone(), own, external_length).await
     }
 
     async fn acquire(&self, peer: &str, offered: Offered) -> Result<()> {
-        Ok(Self::acquire(self, peer, offered).await.map(drop)?)
+        self.acquire(peer, offered).await?;
+        Ok(())
     }
 
     async fn agree(&self, peer: &str, answer: Answer) -> Result<()> {
-        Ok(Self::agree(self, peer, answer).await?)
+        Ok(self.agree(peer, answer).await?)
     }
 
     async fn release(&self, peer: &str) -> Result<()> {
-        Ok(Self::release(self, peer).await?)
+        Ok(self.release(peer).await?)
     }
 
     fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
-        Self::watch(self)
+        self.watch()
     }
 }
 
-/// The same, and served to other processes, such as the gateway.
+/// The address manager, with its port open to gateways and whoever reflects services.
 pub struct Served(Handle);
 
 impl Addresses for Served {
     async fn start(tasks: &Tasks, home: &Home, own: OwnNetworks, external_length: u8) -> Result<Self> {
         let handle = <Handle as Addresses>::start(tasks, home, own, external_length).await?;
-        let listen = SocketAddr::from((Ipv6Addr::UNSPECIFIED, ipam::PORT));
-        let serve = ipam::serve(home.client.clone(), home.namespace.clone(), listen, handle.clone());
-        tasks.spawn("address service", serve);
+        let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, ipam::PORT));
+        let (client, namespace) = (home.client.clone(), home.namespace.clone());
+        tasks.spawn("ipam service", ipam::serve(client, namespace, listen, handle.clone()));
         Ok(Self(handle))
     }
 
@@ -93,7 +93,7 @@ impl Addresses for Served {
     }
 
     fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
-        Addresses::watch(&self.0)
+        self.0.watch()
     }
 }
 
@@ -161,9 +161,8 @@ impl<A: Addresses> Keeper<A> {
         let own = self.own_networks(&settings.0).await?;
         info!(pods = %own.pod, services = %own.service, reserved = own.reserved.len(), "the networks of this cluster");
         self.look_for_strays(&own).await;
-        let length = settings.0.external_cidr_mask_length();
         let tasks = self.tasks.child();
-        match A::start(&tasks, &self.home, own, length).await {
+        match A::start(&tasks, &self.home, own, settings.0.external_cidr_mask_length()).await {
             Ok(handle) => {
                 let state = handle.watch();
                 Ok(Running { handle, tasks, settings, state, seen: BTreeMap::new() })

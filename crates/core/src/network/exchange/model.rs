@@ -177,7 +177,7 @@ struct World {
     cut: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Move {
     Wish(usize, Wish),
     /// Another key, port and address; or the gateway has said nothing, or no longer.

@@ -39,12 +39,12 @@ enum Use {
 
 fn use_of(status: &ForeignClusterStatus) -> Use {
     let directions = [&status.outgoing, &status.incoming].into_iter().flatten();
-    let states = directions.map(|direction| match direction.state {
+    let uses = directions.map(|direction| match direction.state {
         PeeringState::Established | PeeringState::Unreachable => Use::Full,
         PeeringState::Disconnecting => Use::Ending,
         PeeringState::None | PeeringState::Pending | PeeringState::Refused => Use::None,
     });
-    states.max().unwrap_or_default()
+    uses.max().unwrap_or_default()
 }
 
 /// Whether nobody can remove our objects at the peer: by a person's word, or because the peer turns us away.

@@ -106,8 +106,9 @@ impl FakeApi {
         let body = body.collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let (path, query) = (parts.uri.path().to_owned(), parts.uri.query().unwrap_or_default());
-        let is_collection =
-            ["foreignclusters", "secrets", "clusterconfigs"].iter().any(|all| path.ends_with(all));
+        let collections =
+            ["foreignclusters", "secrets", "clusterconfigs", "nodes", "networkconfigs", "tunnelendpoints"];
+        let is_collection = collections.iter().any(|all| path.ends_with(all));
         match parts.method {
             Method::GET if query.contains("watch=true") => (200, self.watch(&path, query).await),
             Method::GET if is_collection => (200, self.list(&path)),
