@@ -86,6 +86,7 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         let mut metrics = Registry::with_prefix("ferro");
         let client = api_server::connect(&mut metrics).await?;
         let (to_end, namespace) = (client.clone(), args.namespace.clone());
+        let is_node = matches!(role, Role::Node);
         match role {
             Role::Controller => controller(&tasks, &readiness, client, args, Metrics::register(&mut metrics)),
             Role::Auth => auth(&tasks, &readiness, client, args),
@@ -97,7 +98,7 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         tasks.spawn("health", health::serve(listen, readiness, metrics));
         tasks.ended().await;
         tasks.end().await;
-        if let Role::Node = role {
+        if is_node {
             ferro_fabric::routes::farewell(to_end, &namespace).await;
         }
         Ok(())

@@ -100,8 +100,10 @@ impl<'a> Caller<'a> {
     pub async fn get(&self, address: IpAddr) -> Result<String> {
         let url = format!("http://{address}:8080/");
         // Routes come when they come.
-        eventually(&format!("{} gets {url}", self.name), || self.run(&["wget", "-qO-", "-T", "5", &url]))
-            .await
+        eventually(&format!("{} gets {url}", self.name), || async {
+            self.run(&["wget", "-qO-", "-T", "5", &url]).await
+        })
+        .await
     }
 
     /// Pings with so much payload, and hears every answer.

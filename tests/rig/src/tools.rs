@@ -24,7 +24,7 @@ struct Module {
     programs: &'static [(&'static str, &'static str)],
 }
 
-const MODULES: [Module; 5] = [
+const MODULES: [Module; 6] = [
     Module {
         name: "kubernetes",
         dependency: "k8s.io/kubernetes",
