@@ -17,8 +17,8 @@ use crate::wireguard::{Incoming, Load, PeerId, Transmit};
 
 use ferro_core::network::Drop as Rule;
 
-/// So many calls bring datagrams before the other socket has its turn.
-const BURST: usize = 16;
+/// So many calls bring datagrams before they are handed over: a super-packet of the sender comes with two.
+const CALLS: usize = 4;
 /// No datagram is longer, nor are those together that come with one call.
 const LONGEST: usize = 1 << 16;
 /// The first bytes of the two messages that cost something.
@@ -49,7 +49,7 @@ impl<'a> Inward<'a> {
     pub(super) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
-            buffer: vec![0; LONGEST].into_boxed_slice(),
+            buffer: vec![0; CALLS * LONGEST].into_boxed_slice(),
             opened: Opened {
                 meter: load::Meter::new(Instant::now()),
                 packets: Vec::new(),
@@ -77,21 +77,37 @@ impl<'a> Inward<'a> {
         Ok(())
     }
 
+    /// Takes all that is there, some calls at a time.
     fn burst(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        for _ in 0..BURST {
-            match Wire::receive(socket, &mut self.buffer) {
-                Ok(Some(arrival)) => self.handle(arrival),
-                Ok(None) => break,
-                Err(error) if is_passing(&error) => {}
-                Err(error) => return Err(error),
-            }
+        let mut is_empty = false;
+        while !is_empty && !self.shared.is_stopping() {
+            let rules = self.shared.rules.load();
+            is_empty = self.receive(socket, &rules)?;
+            self.deliver(&rules);
         }
         Ok(())
     }
 
-    fn handle(&mut self, arrival: Arrival) {
-        let rules = self.shared.rules.load();
-        self.opened.open(self.shared, &rules, &mut self.buffer, arrival);
+    /// Receives and opens what some calls bring; whether there is no more.
+    fn receive(&mut self, socket: BorrowedFd<'_>, rules: &Rules) -> io::Result<bool> {
+        for call in 0..CALLS {
+            let start = call * LONGEST;
+            let room = self.buffer.get_mut(start..start + LONGEST).unwrap_or_default();
+            match Wire::receive(socket, room) {
+                Ok(Some(arrival)) => {
+                    self.opened.open(self.shared, rules, room, arrival, start);
+                    self.answer(rules);
+                }
+                Ok(None) => return Ok(true),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sends what handshakes want to be sent, and what waited for them.
+    fn answer(&mut self, rules: &Rules) {
         for reply in self.opened.replies.drain(..) {
             self.shared.transmit(&reply);
         }
@@ -100,7 +116,6 @@ impl<'a> Inward<'a> {
                 self.outbox.send_held(self.shared, &entry.link);
             }
         }
-        self.deliver(&rules);
     }
 
     /// Hands over the packets that were found.
@@ -151,12 +166,11 @@ impl<'a> Inward<'a> {
 }
 
 impl Opened {
-    /// Opens all datagrams that came with one call.
-    fn open(&mut self, shared: &Shared, rules: &Rules, buffer: &mut [u8], arrival: Arrival) {
+    /// Opens all datagrams that came with one call, and lie from this place on.
+    fn open(&mut self, shared: &Shared, rules: &Rules, room: &mut [u8], arrival: Arrival, mut start: usize) {
         let now = now();
         let mut device = shared.device();
-        let mut start = 0;
-        for datagram in buffer.get_mut(..arrival.length).unwrap_or_default().chunks_mut(arrival.size.max(1)) {
+        for datagram in room.get_mut(..arrival.length).unwrap_or_default().chunks_mut(arrival.size.max(1)) {
             let is_costly = datagram.first().is_some_and(|kind| COSTLY.contains(kind));
             let load = if is_costly { self.meter.note(now.instant) } else { Load::Normal };
             let length = datagram.len();

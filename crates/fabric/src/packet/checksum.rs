@@ -62,13 +62,14 @@ impl Sum {
     }
 }
 
-/// Sums words of 32 bits, which folds to the same: carries go to the same place.
+/// Sums words of 32 bits as the machine has them, which folds to the same: carries go to the same place, and the order of
+/// bytes is put right once, at the end.
 fn sum(bytes: &[u8]) -> u64 {
     let (long, rest) = bytes.as_chunks::<4>();
     let (words, last) = rest.as_chunks::<2>();
-    let long = long.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum::<u64>();
+    let long = fold(long.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum::<u64>());
     let words = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
-    long + words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
+    u64::from(u16::from_be(long)) + words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
 }
 
 /// What takes a sum away, in one's complement.
