@@ -78,8 +78,7 @@ pub struct Mac(pub [u8; 6]);
 
 impl fmt::Debug for Mac {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, f] = self.0;
-        write!(to, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+        to.write_str(&self.0.map(|byte| format!("{byte:02x}")).join(":"))
     }
 }
 

@@ -253,11 +253,12 @@ impl Batch {
         let named = || Attributes::default().text(TABLE, table);
         let hook = Attributes::default().number(HOOK_NUMBER, chain.hook);
         let hook = hook.number(HOOK_PRIORITY, chain.priority.cast_unsigned());
-        let body = named().text(CHAIN_NAME, &chain.name).nest(CHAIN_HOOK, hook).text(CHAIN_TYPE, &chain.kind);
+        let body =
+            named().text(CHAIN_NAME, &chain.name).nest(CHAIN_HOOK, &hook).text(CHAIN_TYPE, &chain.kind);
         self.add(NEW_CHAIN, flags::CREATE, body);
         for rule in &chain.rules {
             let expressions = expression::write(self.version, rule);
-            let body = named().text(RULE_CHAIN, &chain.name).nest(RULE_EXPRESSIONS, expressions);
+            let body = named().text(RULE_CHAIN, &chain.name).nest(RULE_EXPRESSIONS, &expressions);
             self.add(NEW_RULE, flags::CREATE | flags::APPEND, body);
         }
     }

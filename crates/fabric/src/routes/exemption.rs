@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use ferro_core::network::routes::{Exemption, Family};
 use ipnet::IpNet;
 
-use crate::netlink::nftables::{Chain, Expression, Found, Table, Version};
+use crate::netlink::nftables::{Chain, Expression, Table, Version};
 
 /// The name of our table.
 pub(super) const NAME: &str = "ferro";
@@ -56,18 +56,12 @@ pub(super) fn table(exemption: &Exemption) -> Table {
     }
 }
 
-/// The exemption that a table was written for: none if there is no table, and no exemption if it is another one.
-pub(super) fn found(found: Found) -> Option<Option<Exemption>> {
-    let present = match found {
-        Found::Nothing => return None,
-        Found::Other => return Some(None),
-        Found::Table(present) => present,
-    };
+/// The exemption that a table was written for; none if somebody has changed it.
+pub(super) fn written_for(present: &Table) -> Option<Exemption> {
     let set = |name: &str| present.sets.get(name).cloned();
     let masquerades = present.chain.rules.len() > 2;
-    let exemption =
-        (|| Some(Exemption { own: set(OWN)?, views: set(VIEWS)?, inside: set(INSIDE)?, masquerades }))();
-    Some(exemption.filter(|exemption| table(exemption) == present))
+    let exemption = Exemption { own: set(OWN)?, views: set(VIEWS)?, inside: set(INSIDE)?, masquerades };
+    (table(&exemption) == *present).then_some(exemption)
 }
 
 #[cfg(test)]
@@ -88,16 +82,14 @@ mod tests {
     fn an_exemption_is_found_again_in_its_table() {
         for masquerades in [false, true] {
             let exemption = exemption(masquerades);
-            assert_eq!(found(Found::Table(table(&exemption))), Some(Some(exemption)));
+            assert_eq!(written_for(&table(&exemption)), Some(exemption));
         }
-        assert_eq!(found(Found::Nothing), None);
     }
 
     #[test]
     fn a_table_that_somebody_changed_is_no_exemption() {
         let mut table = table(&exemption(true));
         table.chain.rules.swap(0, 2);
-        assert_eq!(found(Found::Table(table)), Some(None));
-        assert_eq!(found(Found::Other), Some(None));
+        assert_eq!(written_for(&table), None);
     }
 }

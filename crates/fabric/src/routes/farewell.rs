@@ -25,7 +25,7 @@ pub async fn farewell(client: Client, namespace: &str) {
         },
         Ok(false) => {}
         Err(_) => {
-            warn!("the API server does not say whether the installation stays; routes are left in place")
+            warn!("the API server does not say whether the installation stays; routes are left in place");
         }
     }
 }

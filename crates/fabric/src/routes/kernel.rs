@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use super::Facts;
 use super::exemption::{self, NAME};
-use crate::netlink::nftables::Nftables;
+use crate::netlink::nftables::{Found, Nftables};
 use crate::netlink::{self, Address, Link, LinkKind, Neighbour, Netlink, RouteKind, Vxlan, is_gone};
 
 /// The kernel, in the network namespace that it was opened in.
@@ -166,7 +166,11 @@ impl Kernel {
             let found = self.nftables.read(exemption::version(family), NAME);
             let found = found
                 .context("cannot read nftables; does the kernel have it, and may we (CAP_NET_ADMIN)?")?;
-            all.extend(exemption::found(found).map(|exemption| (family, exemption)));
+            match found {
+                Found::Nothing => {}
+                Found::Other => _ = all.insert(family, None),
+                Found::Table(table) => _ = all.insert(family, exemption::written_for(&table)),
+            }
         }
         Ok(all)
     }

@@ -179,7 +179,7 @@ impl Cluster {
     }
 
     fn is_as(&self, before: &[String]) -> Duration {
-        let (_, took) = eventually("all is as before", || {
+        let ((), took) = eventually("all is as before", || {
             let now = self.states();
             let differing: BTreeSet<_> =
                 now.iter().zip(before).filter(|(now, before)| now != before).collect();
@@ -425,7 +425,7 @@ fn what_others_delete_comes_back_and_what_they_made_stays() {
         let mut present = || host.inside(|| kernel.present().map_err(std::io::Error::other)).unwrap();
         let good = present();
         host.run(program, arguments);
-        let (_, took) = eventually(&format!("{program} {arguments}: heals"), || {
+        let ((), took) = eventually(&format!("{program} {arguments}: heals"), || {
             let now = present();
             if now == good { Ok(()) } else { Err(format!("{now:?} is not {good:?}")) }
         });

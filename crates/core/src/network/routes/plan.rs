@@ -254,7 +254,8 @@ pub(super) fn mac(ip: &IpAddr) -> Mac {
 
 /// The address that a kernel gives to a link with this address.
 fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.0;
-    let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
-    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
+    let [first, vendor @ .., _, _, _] = mac.0;
+    let [.., one, two, three] = mac.0;
+    let tail = [first ^ 2, vendor[0], vendor[1], 0xff, 0xfe, one, two, three];
+    Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(u64::from_be_bytes(tail)))
 }

@@ -28,7 +28,7 @@ impl Attributes {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    pub(super) fn nest(self, kind: u16, inner: Self) -> Self {
+    pub(super) fn nest(self, kind: u16, inner: &Self) -> Self {
         self.bytes(NESTED | kind, &inner.0)
     }
 
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn attributes_are_read_as_they_are_written() {
         let inner = Attributes::default().number(1, 7);
-        let bytes = Attributes::default().text(2, "ferro").nest(3, inner).into_bytes();
+        let bytes = Attributes::default().text(2, "ferro").nest(3, &inner).into_bytes();
         assert_eq!(attribute(&bytes, 2).and_then(text), Some("ferro"));
         let nested = attribute(&bytes, 3).unwrap();
         assert_eq!(attribute(nested, 1).and_then(number), Some(7));

@@ -28,17 +28,17 @@ pub(super) struct Element {
 pub(super) fn write(named: Attributes, id: u32, networks: &[&IpNet]) -> Attributes {
     let mut list = Attributes::default();
     for network in networks {
-        list = list.nest(ELEMENT, one(&octets(network.network()), false));
+        list = list.nest(ELEMENT, &one(&octets(network.network()), false));
         // What goes on to the last address has no end.
         if let Some(end) = behind(network) {
-            list = list.nest(ELEMENT, one(&octets(end), true));
+            list = list.nest(ELEMENT, &one(&octets(end), true));
         }
     }
-    named.nest(ELEMENTS, list).number(SET_ID, id)
+    named.nest(ELEMENTS, &list).number(SET_ID, id)
 }
 
 fn one(key: &[u8], is_end: bool) -> Attributes {
-    let element = Attributes::default().nest(KEY, Attributes::default().bytes(VALUE, key));
+    let element = Attributes::default().nest(KEY, &Attributes::default().bytes(VALUE, key));
     if is_end { element.number(FLAGS, INTERVAL_END) } else { element }
 }
 

@@ -48,7 +48,7 @@ pub enum Expression {
 pub(super) fn write(version: Version, rule: &[Expression]) -> Attributes {
     let mut list = Attributes::default();
     for (name, data) in rule.iter().filter_map(|expression| parts(version, expression)) {
-        list = list.nest(LIST_ELEMENT, Attributes::default().text(NAME, name).nest(DATA, data));
+        list = list.nest(LIST_ELEMENT, &Attributes::default().text(NAME, name).nest(DATA, &data));
     }
     list
 }
