@@ -110,8 +110,8 @@ fn a_certificate_is_good_for_what_its_name_says() -> Result<()> {
         let mut gateway = stage.client("gateway").await?;
         refused(gateway.map_endpoint_ip(map("rome", "172.18.0.3")).await, Code::PermissionDenied)?;
         let controller = Identity::issue(&stage.cluster.client, NAMESPACE, "controller").await?;
-        let mut follower = client::gateway(&controller, stage.origin()?)?;
-        let followed = follower.follow(futures::stream::pending()).await;
+        let mut nosy = client::gateway(&controller, stage.origin()?)?;
+        let followed = nosy.follow(futures::stream::pending()).await;
         ensure!(followed.is_err_and(|status| status.code() == Code::PermissionDenied));
 
         let strange = rcgen::generate_simple_self_signed(vec!["controller".to_owned()])?;
