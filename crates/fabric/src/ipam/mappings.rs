@@ -262,6 +262,11 @@ impl Keeper {
     }
 
     async fn apply(&self, name: &str, peer: &str, wanted: &BTreeMap<IpAddr, IpAddr>) -> Result<NatMapping> {
+        let mut spec = json!({"clusterID": peer});
+        // Applying an empty map over one with entries would leave a null behind.
+        if !wanted.is_empty() {
+            spec["clusterMappings"] = json!(wanted);
+        }
         let object = json!({
             "apiVersion": "net.liqo.io/v1alpha1", "kind": "NatMapping",
             "metadata": {
@@ -271,7 +276,7 @@ impl Keeper {
                     labels::REMOTE_ID.key(): peer,
                 },
             },
-            "spec": {"clusterID": peer, "clusterMappings": wanted},
+            "spec": spec,
         });
         let by_us = PatchParams::apply(MANAGER).force();
         self.api.patch(name, &by_us, &Patch::Apply(object)).await.context("cannot apply it")

@@ -1,6 +1,8 @@
 //! A model of two clusters that tell each other their networks: whatever happens and wherever the work is cut off, they
 //! end up with tunnels that match, or with nothing.
 
+use std::sync::Arc;
+
 use ferro_api::names::finalizers;
 use ferro_api::net::{NetworkConfig, TunnelEndpoint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -13,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::tests::{at, gateway, ipam};
 use super::{Snapshot, Wish, Write, plan};
-use crate::identity::SigningIdentity;
 use crate::identity::tests::cluster;
+use crate::identity::{ClusterId, SigningIdentity};
 use crate::network::gateway::Gateway;
 use crate::network::{Ipam, Naming};
 use crate::replication::{self, Link, Write as Replication, apply, inbound, mark, rules};
@@ -24,6 +26,9 @@ const PODS: [&str; 4] = ["10.244.0.0/16", "10.42.0.0/16", "100.64.0.0/12", "192.
 #[derive(Clone, Debug)]
 struct Cluster {
     number: u8,
+    signer: Arc<SigningIdentity>,
+    id: String,
+    peer: ClusterId,
     wish: Wish,
     lost: bool,
     gateway: Option<Gateway>,
@@ -35,8 +40,12 @@ struct Cluster {
 
 impl Cluster {
     fn new(number: u8, pods: &str, neighbour: Option<&str>) -> Self {
+        let signer = Arc::new(cluster(number));
         Self {
             number,
+            id: signer.identity().id().to_string(),
+            signer,
+            peer: cluster(3 - number).identity().id(),
             wish: Wish::Part,
             lost: false,
             gateway: Some(gateway(number)),
@@ -47,28 +56,19 @@ impl Cluster {
         }
     }
 
-    fn signer(&self) -> SigningIdentity {
-        cluster(self.number)
-    }
-
-    fn id(&self) -> String {
-        self.signer().identity().id().to_string()
-    }
-
     fn ours(&self) -> Option<usize> {
-        self.configs.iter().position(|config| config.name_any() == self.id())
+        self.configs.iter().position(|config| config.name_any() == self.id)
     }
 
     fn theirs(&self) -> Option<usize> {
-        let (us, them) = (self.id(), cluster(3 - self.number).identity().id().to_string());
-        let taken = inbound(&us, &them, 1, &self.configs).taken.first()?.name_any();
+        let taken = inbound(&self.id, &self.peer.to_string(), 1, &self.configs).taken.first()?.name_any();
         self.configs.iter().position(|config| config.name_any() == taken)
     }
 
     fn plan(&self) -> Vec<Write> {
         plan(&Snapshot {
-            us: &self.signer(),
-            peer: cluster(3 - self.number).identity().id(),
+            us: &self.signer,
+            peer: self.peer,
             peer_name: Some("other"),
             wish: self.wish,
             lost: self.lost,
@@ -95,11 +95,11 @@ impl Cluster {
 
     fn perform(&mut self, write: Write) {
         let (ours, theirs) = (self.ours(), self.theirs());
-        let peer = cluster(3 - self.number).identity().id().to_string();
+        let peer = self.peer.to_string();
         match write {
             Write::CreateConfig(spec) => {
                 assert_eq!(ours, None, "created twice");
-                let mut metadata = self.meta(self.id(), Some(finalizers::ADDRESSES));
+                let mut metadata = self.meta(self.id.clone(), Some(finalizers::ADDRESSES));
                 mark(&mut metadata, &peer);
                 self.configs.push(NetworkConfig { metadata, spec: *spec, status: None });
             }
@@ -222,7 +222,7 @@ impl World {
         let rule = rules(&[]).into_iter().find(|rule| rule.resource.resource == "networkconfigs").unwrap();
         let [a, b] = &mut self.clusters;
         let (us, them) = if side == 0 { (a, b) } else { (b, a) };
-        let (from, to) = (us.id(), them.id());
+        let (from, to) = (us.id.clone(), them.id.clone());
         let link = Link { us: &from, peer: &to, namespace: "liqo-tenant" };
         let plan = replication::plan(&link, &rule, &dynamic(&us.configs), &dynamic(&them.configs));
         assert_eq!(plan.problems, []);
@@ -412,6 +412,8 @@ fn moves() -> impl Strategy<Value = Move> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     /// Random deeds, every plan cut off after a random number of writes, and a link that comes and goes: left in peace,
     /// the two end up joined, and parted with nothing left.
     #[test]
