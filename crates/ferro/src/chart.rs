@@ -198,7 +198,7 @@ mod tests {
                 continue;
             }
             // Only who changes the network of a node needs a capability, and so root.
-            let is_node = object.metadata.name.as_deref() == Some(NODE);
+            let is_node = object.metadata.name.as_deref() == Some(super::NODE);
             let (is_not_root, capabilities) = if is_node {
                 (Value::Null, json!({"drop": ["ALL"], "add": ["NET_ADMIN"]}))
             } else {
