@@ -30,9 +30,9 @@ use super::MANAGER;
 use super::followers::{Followers, SheetOf};
 
 /// Changes are gathered for so long.
-const GATHER: Duration = Duration::from_millis(200);
-/// Of the time at most this part is spent on applying: large sheets are work for the API server.
-const SHARE: u32 = 5;
+const GATHER: Duration = Duration::from_secs(1);
+/// Applying takes at most one part in so many of the time: large sheets are work for the API server.
+const SHARE: u32 = 10;
 /// When something failed, it is tried again after this long.
 const SOON: Duration = Duration::from_secs(5);
 

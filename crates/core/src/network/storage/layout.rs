@@ -30,7 +30,7 @@ const MAPPING: usize = 64;
 const PEER: usize = 48;
 const REST: usize = 112;
 /// So many objects of the storage share one sheet of mappings for a peer.
-const SHEET: u32 = 16;
+const SHEET: u32 = 4;
 
 const NAME: &str = "ipam";
 
