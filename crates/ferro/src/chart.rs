@@ -28,6 +28,8 @@ pub(crate) const CONTROLLER: &str = "ferro-controller";
 pub(crate) const AUTH: &str = "ferro-auth";
 /// The role that looks around on the local network.
 pub(crate) const NODE: &str = "ferro-node";
+/// The role with the tunnels to peers.
+pub(crate) const GATEWAY: &str = "ferro-gateway";
 
 macro_rules! templates {
     ($($name:literal),* $(,)?) => {
@@ -35,12 +37,14 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 9] = templates![
+const TEMPLATES: [(&str, &str); 11] = templates![
     "auth-rbac.yaml",
     "auth.yaml",
     "clusterconfig.yaml",
     "controller-rbac.yaml",
     "controller.yaml",
+    "gateway-rbac.yaml",
+    "gateway.yaml",
     "node-rbac.yaml",
     "node.yaml",
     "tenant-policy.yaml",
@@ -194,7 +198,10 @@ mod tests {
     fn every_pod_is_hardened() {
         for object in chart(&[]).unwrap() {
             let pod = &object.data["spec"]["template"]["spec"];
-            if pod.is_null() {
+            let container = &pod["containers"][0]["securityContext"];
+            // The gateway makes a network of its own, and a device that only privileged containers get.
+            if pod.is_null() || object.metadata.name.as_deref() == Some(super::GATEWAY) {
+                assert!(pod.is_null() || container["readOnlyRootFilesystem"] == json!(true));
                 continue;
             }
             // Only who changes the network of a node needs a capability, and so root.

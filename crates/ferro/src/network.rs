@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ferro_api::config::NetworkMode;
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::net::{IpamStorage, NatMapping, TunnelEndpoint};
+use ferro_core::network::gateway::CONFIG_MAP;
 use ferro_core::network::trace::{self, Known};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams};
@@ -15,8 +16,6 @@ use serde::de::DeserializeOwned;
 use crate::kube_errors::{Explain as _, found};
 use crate::{peers, this_cluster};
 
-/// The `ConfigMap` in which the gateway says where it is.
-pub(crate) const GATEWAY: &str = "ferro-gateway";
 
 /// What is found in the cluster.
 pub(crate) struct Network {
@@ -51,8 +50,8 @@ impl Network {
     /// Reads all of it.
     pub(crate) async fn find(client: &Client) -> anyhow::Result<Self> {
         let namespace = this_cluster::namespace(client).await?;
-        let map = Api::<ConfigMap>::namespaced(client.clone(), &namespace).get(GATEWAY).await;
-        let map = found(map).explain(|| format!("read the ConfigMap {namespace}/{GATEWAY}"))?;
+        let map = Api::<ConfigMap>::namespaced(client.clone(), &namespace).get(CONFIG_MAP).await;
+        let map = found(map).explain(|| format!("read the ConfigMap {namespace}/{CONFIG_MAP}"))?;
         let config = this_cluster::config(client).await?;
         let storage = list::<IpamStorage>(client, "networks in use").await?;
         Ok(Self {

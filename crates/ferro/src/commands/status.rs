@@ -115,6 +115,7 @@ impl Facts {
         let namespace = this_cluster::namespace(client).await?;
         let controller = deployment(client, &namespace, chart::CONTROLLER).await?;
         let auth = deployment(client, &namespace, chart::AUTH).await?;
+        let gateway = deployment(client, &namespace, chart::GATEWAY).await?;
         let node = Api::<DaemonSet>::namespaced(client.clone(), &namespace).get(chart::NODE).await;
         let node = found(node).explain(|| format!("read {}", chart::NODE))?;
         let version = controller.as_ref().and_then(|found| found.labels().get(VERSION).cloned());
@@ -122,6 +123,7 @@ impl Facts {
             Role { name: chart::CONTROLLER, pods: controller.as_ref().map(of_deployment) },
             Role { name: chart::AUTH, pods: auth.as_ref().map(of_deployment) },
             Role { name: chart::NODE, pods: node.as_ref().map(of_daemon_set) },
+            Role { name: chart::GATEWAY, pods: gateway.as_ref().map(of_deployment) },
         ];
         Ok(Self {
             identity: this_cluster::identity(client, &namespace).await?,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::commands::network::{share, time};
 use crate::kube_errors::Explain as _;
-use crate::network::{GATEWAY, Network};
+use crate::network::Network;
 use crate::{chart, output, table};
 
 /// The label by which the pods of a role are found.
@@ -61,7 +61,7 @@ pub(super) async fn checks(
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &network.namespace);
     let pods =
-        pods.list(&ListParams::default().labels(&format!("{NAME} in ({}, {GATEWAY})", chart::NODE))).await;
+        pods.list(&ListParams::default().labels(&format!("{NAME} in ({}, {})", chart::NODE, chart::GATEWAY))).await;
     let pods = pods.explain(|| format!("list the pods of {}", network.namespace))?.items;
     let gateway = snapshot.gateway.as_ref().map(|gateway| gateway.node.as_str());
     let mut nodes: Vec<&str> = snapshot.source.node.as_deref().into_iter().chain(gateway).collect();
@@ -71,7 +71,7 @@ pub(super) async fn checks(
         checks.push(role(client, &pods, chart::NODE, node, Link::Node).await);
     }
     if let Some(node) = gateway {
-        checks.push(role(client, &pods, GATEWAY, node, Link::Gateway).await);
+        checks.push(role(client, &pods, chart::GATEWAY, node, Link::Gateway).await);
     }
     let on_way = |endpoint: &&TunnelEndpoint| peers.contains(&endpoint.spec.cluster_id.as_str());
     for endpoint in snapshot.endpoints.iter().filter(on_way) {
