@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use crate::kube_errors::{Explain as _, found};
 use crate::{peers, this_cluster};
 
-
 /// What is found in the cluster.
 pub(crate) struct Network {
     /// The namespace of the installation.

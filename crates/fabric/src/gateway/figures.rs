@@ -89,8 +89,7 @@ impl Figures {
     }
 }
 
-/// Brings a counter to this value; one that counts from the beginning again adds all that it has.
+/// Brings a counter to this value. A peer that comes back counts from the beginning, and its counter stays until then.
 fn raise(counter: &Counter, to: u64) {
-    let now = counter.get();
-    counter.inc_by(to.checked_sub(now).unwrap_or(0));
+    counter.inc_by(to.saturating_sub(counter.get()));
 }

@@ -125,7 +125,12 @@ pub(super) mod tests {
                 status: Some(ClusterConfigStatus { auth_url, ..ClusterConfigStatus::default() }),
                 ..ClusterConfig::default()
             },
-            roles: vec![role(chart::CONTROLLER, 1), role(chart::AUTH, 1), role(chart::NODE, 2), role(chart::GATEWAY, 1)],
+            roles: vec![
+                role(chart::CONTROLLER, 1),
+                role(chart::AUTH, 1),
+                role(chart::NODE, 2),
+                role(chart::GATEWAY, 1),
+            ],
             peers: Vec::new(),
             tunnels: Vec::new(),
         }

@@ -60,8 +60,9 @@ pub(super) async fn checks(
         return Ok(Vec::new());
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &network.namespace);
-    let pods =
-        pods.list(&ListParams::default().labels(&format!("{NAME} in ({}, {})", chart::NODE, chart::GATEWAY))).await;
+    let pods = pods
+        .list(&ListParams::default().labels(&format!("{NAME} in ({}, {})", chart::NODE, chart::GATEWAY)))
+        .await;
     let pods = pods.explain(|| format!("list the pods of {}", network.namespace))?.items;
     let gateway = snapshot.gateway.as_ref().map(|gateway| gateway.node.as_str());
     let mut nodes: Vec<&str> = snapshot.source.node.as_deref().into_iter().chain(gateway).collect();
