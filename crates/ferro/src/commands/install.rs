@@ -273,8 +273,8 @@ mod tests {
         let values = values::collect(&[], &[], None).unwrap();
         let objects = ordered(chart::objects(&values, "liqo").unwrap()).unwrap();
         let kinds: Vec<_> = objects.iter().map(|object| Kind::of(object).unwrap().resource.kind).collect();
-        assert_eq!(kinds.first().unwrap(), "ClusterConfig");
-        assert_eq!(kinds[kinds.len() - 3..], ["Deployment", "Deployment", "DaemonSet"]);
+        assert_eq!(kinds[..2], ["Namespace", "ClusterConfig"]);
+        assert_eq!(kinds[kinds.len() - 4..], ["Deployment", "Deployment", "Deployment", "DaemonSet"]);
     }
 
     #[test]

@@ -265,6 +265,7 @@ API server:         not known yet
 ferro-controller:   1 of 1 ready
 ferro-auth:         1 of 1 ready
 ferro-node:         2 of 2 ready
+ferro-gateway:      1 of 1 ready
 Peers:              0 known
 
 Everything runs, but this cluster knows no other cluster yet; "

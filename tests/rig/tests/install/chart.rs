@@ -34,7 +34,10 @@ async fn rendered_by_ferro(arguments: &[&str]) -> Result<Objects> {
     let list: Value = serde_json::from_str(&printed)?;
     let mut objects = by_name(list["items"].as_array().context("a list")?.clone())?;
     // Helm leaves these two to its own flags.
-    objects.retain(|[kind, ..], _| !["CustomResourceDefinition", "Namespace"].contains(&kind.as_str()));
+    let is_left = |kind: &str, name: &str| {
+        kind == "CustomResourceDefinition" || kind == "Namespace" && !name.ends_with("-keys")
+    };
+    objects.retain(|[kind, _, name], _| !is_left(kind, name));
     Ok(objects)
 }
 
