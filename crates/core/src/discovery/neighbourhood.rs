@@ -1,7 +1,8 @@
 //! All clusters that are heard of, as long as they are: what was said about each, by whom, until when.
 //!
 //! Anybody on the local network may say anything about any number of clusters. So clusters that are not known
-//! yet are limited in number and in how fast they come, and only they are ever dropped to make room.
+//! yet are limited in number and in how fast they come, and only they are ever dropped to make room. Those of the local
+//! network and those of domains are counted apart: a flood on the one keeps nobody from being found in the other.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,8 @@ const MAX_WAY: usize = 512;
 /// How much is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many clusters are remembered that are not known as a `ForeignCluster`.
+    /// How many clusters are remembered that are not known as a `ForeignCluster`: so many of the local network, and so
+    /// many of elsewhere.
     pub strangers: usize,
     /// How many may say something about one cluster.
     pub ways: usize,
@@ -50,7 +52,10 @@ impl Default for Bounds {
 pub struct Neighbourhood {
     own: ClusterId,
     bounds: Bounds,
-    newcomers: Meter,
+    /// Newcomers of the local network only.
+    on_lan: Meter,
+    /// Newcomers of elsewhere.
+    elsewhere: Meter,
     /// When silence begins to count.
     pub(super) settled_at: Timestamp,
     pub(super) neighbours: BTreeMap<ClusterId, Neighbour>,
@@ -77,7 +82,8 @@ impl Neighbourhood {
     /// Begins to listen. The own cluster is never found.
     pub fn new(own: ClusterId, bounds: Bounds, now: Timestamp) -> Self {
         let settled_at = later(now, bounds.settle);
-        Self { own, bounds, newcomers: Meter::default(), settled_at, neighbours: BTreeMap::new() }
+        let (on_lan, elsewhere) = (Meter::default(), Meter::default());
+        Self { own, bounds, on_lan, elsewhere, settled_at, neighbours: BTreeMap::new() }
     }
 
     /// Takes in news.
@@ -89,7 +95,7 @@ impl Neighbourhood {
             return Err(Ignored::Rubbish);
         }
         if !self.neighbours.contains_key(&news.cluster_id) {
-            self.let_in(&news.cluster_id, known, now)?;
+            self.let_in(&news, known, now)?;
         }
         let news = Sighting { expires_at: news.expires_at.min(later(now, self.bounds.longest)), ..news };
         let neighbour = self.neighbours.entry(news.cluster_id).or_default();
@@ -133,22 +139,26 @@ impl Neighbourhood {
     }
 
     /// Makes sure that there is room for a cluster that was not heard of before. A known one needs none.
-    fn let_in(&mut self, newcomer: &ClusterId, known: &[Known], now: Timestamp) -> Result<(), Ignored> {
+    fn let_in(&mut self, news: &Sighting, known: &[Known], now: Timestamp) -> Result<(), Ignored> {
         let known: BTreeSet<_> = known.iter().filter_map(|known| known.cluster_id.as_deref()).collect();
         let is_stranger = |id: &ClusterId| !known.contains(id.to_string().as_str());
-        if !is_stranger(newcomer) {
+        if !is_stranger(&news.cluster_id) {
             return Ok(());
         }
-        if self.newcomers.wait(&self.bounds.newcomers, now) > Duration::ZERO {
+        let is_on_lan = news.way.is_lan();
+        let newcomers = if is_on_lan { &mut self.on_lan } else { &mut self.elsewhere };
+        if newcomers.wait(&self.bounds.newcomers, now) > Duration::ZERO {
             return Err(Ignored::TooFast);
         }
-        let strangers: Vec<_> = self.neighbours.iter().filter(|(id, _)| is_stranger(id)).collect();
+        newcomers.count(&self.bounds.newcomers, now);
+        let alike = self.neighbours.iter().filter(|(_, neighbour)| neighbour.is_on_lan_only() == is_on_lan);
+        let strangers: Vec<_> = alike.filter(|(id, _)| is_stranger(id)).collect();
         if strangers.len() >= self.bounds.strangers {
             let worst = strangers.into_iter().max_by_key(|(_, neighbour)| neighbour.doubt());
-            let worst = worst.map(|(id, _)| *id).ok_or(Ignored::TooFast)?;
-            self.neighbours.remove(&worst);
+            if let Some(worst) = worst.map(|(id, _)| *id) {
+                self.neighbours.remove(&worst);
+            }
         }
-        self.newcomers.count(&self.bounds.newcomers, now);
         Ok(())
     }
 }
@@ -174,6 +184,10 @@ impl Neighbour {
             None => (0, now),
         };
         self.said.insert(way, Said { name, address, expires_at, failures, due_at });
+    }
+
+    fn is_on_lan_only(&self) -> bool {
+        self.said.keys().all(Way::is_lan)
     }
 
     /// How readily it is dropped: for having failed to prove itself, then for being about to expire.
@@ -311,6 +325,21 @@ pub(super) mod tests {
         }
         assert_eq!(neighbourhood.hear(lan(2, 1, 0), &[], at(0)), Err(Ignored::TooFast));
         assert_eq!(neighbourhood.hear(lan(2, 1, 0), &[known(2, DiscoveryType::Wan, 9)], at(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_flood_on_the_local_network_keeps_nobody_from_being_found_in_a_domain() {
+        let mut neighbourhood = listening();
+        let in_domain =
+            |second: u64| Sighting { way: Way::Wan { domain: "example.org".into() }, ..lan(2, 1, second) };
+        for number in 0..1000 {
+            _ = neighbourhood.hear(stranger(number, at(0)), &[], at(0));
+        }
+        assert_eq!(neighbourhood.hear(in_domain(0), &[], at(0)), Ok(()));
+        for second in 0..1000 {
+            _ = neighbourhood.hear(stranger(20_000 + second, at(second)), &[], at(second));
+        }
+        assert!(neighbourhood.neighbours.contains_key(&id(2)), "it was not dropped for one of the flood");
     }
 
     #[test]

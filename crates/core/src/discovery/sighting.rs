@@ -49,6 +49,11 @@ impl Way {
         }
     }
 
+    /// Whether anybody on the local network could have said it.
+    pub(super) fn is_lan(&self) -> bool {
+        matches!(self, Self::Lan { .. })
+    }
+
     /// Whether who the cluster is needs no further proof.
     pub(super) fn is_sure(&self) -> bool {
         matches!(self, Self::Manual | Self::Incoming)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ferro_api::discovery::DiscoveryType;
 use ferro_core::discovery::{Address, Change};
 use ferro_core::identity::ClusterId;
 use tokio::task::JoinSet;
@@ -13,7 +14,7 @@ use crate::contact::{Caller, Met};
 
 /// So many clusters that are known already are tried at once.
 const KNOWN: usize = 4;
-/// So many strangers.
+/// So many strangers of the local network, and so many of elsewhere.
 const STRANGERS: usize = 12;
 /// How long all addresses of one cluster may take together. Those that are left are tried the next time, first.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -45,7 +46,7 @@ struct Busy {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     TryingKnown,
-    TryingStranger,
+    TryingStranger { is_on_lan: bool },
     Settling,
 }
 
@@ -55,8 +56,9 @@ impl Attempts {
         let now = Instant::now();
         self.busy.retain(|_, busy| busy.until > now);
         let (state, most, cluster, addresses) = match change {
-            Change::Create { cluster_id, addresses, .. } => {
-                (State::TryingStranger, STRANGERS, cluster_id, addresses)
+            Change::Create { cluster_id, addresses, discovery_type, .. } => {
+                let is_on_lan = discovery_type == DiscoveryType::Lan;
+                (State::TryingStranger { is_on_lan }, STRANGERS, cluster_id, addresses)
             }
             Change::Update { cluster_id, addresses, .. } => {
                 (State::TryingKnown, KNOWN, cluster_id, addresses)
