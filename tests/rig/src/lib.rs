@@ -8,6 +8,7 @@ pub mod addresses;
 pub mod cgroups;
 pub mod client;
 mod components;
+pub mod fuse;
 pub mod images;
 pub mod installation;
 pub mod lan;

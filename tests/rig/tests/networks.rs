@@ -12,12 +12,13 @@ use ferro_api::net::{IpamStorage, NatMapping, NetworkConfig, TunnelEndpoint};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
+use rig::fuse::Fuse;
 use rig::objects::{await_same, everything};
 use rig::plan::ClusterSpec;
 use rig::topology::Topology;
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
-use site::{Fuse, NAMESPACE, Site, ferro, knows_itself};
+use site::{NAMESPACE, Site, ferro, knows_itself};
 
 const KEYS: [&str; 3] = [
     "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",

@@ -12,7 +12,8 @@ use rig::wait::{block_on, eventually};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::site::{Fuse, NAMESPACE, Site, clusters, ferro, knows_itself};
+use crate::site::{NAMESPACE, Site, clusters, ferro, knows_itself};
+use rig::fuse::Fuse;
 
 /// One stage for all tests, one test at a time. A test that fails takes the stage along, and the next makes another.
 static STAGE: Mutex<Option<Stage>> = Mutex::const_new(None);

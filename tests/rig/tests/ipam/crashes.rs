@@ -10,7 +10,8 @@ use kube::api::ListParams;
 use rig::addresses::Manner;
 use rig::wait::{block_on, eventually};
 
-use crate::stage::{Fuse, Stage};
+use crate::stage::Stage;
+use rig::fuse::Fuse;
 
 /// As many as need several objects of the storage.
 const ENDPOINTS: u16 = 300;

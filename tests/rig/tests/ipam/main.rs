@@ -17,7 +17,8 @@ use rig::wait::{block_on, eventually};
 use serde_json::json;
 use tonic::{Code, Response, Status};
 
-use stage::{Fuse, NAMESPACE, Stage};
+use rig::fuse::Fuse;
+use stage::{NAMESPACE, Stage};
 
 fn map(cluster: &str, ip: &str) -> MapRequest {
     MapRequest { cluster_id: cluster.into(), ip: ip.into() }

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Result, ensure};
 use ferro_api::net::{IpamStorage, NatMapping};
@@ -11,52 +9,21 @@ use ferro_api::proto::ipam::ipam_client::IpamClient;
 use ferro_fabric::ipam::client::{self, Channel, Identity};
 use ferro_fabric::ipam::{Handle, Metrics, start_counted};
 use ferro_runtime::shutdown::Tasks;
-use http::{Method, Request};
+use http::Method;
 use kube::api::{DeleteParams, ListParams};
-use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use rig::addresses::{Listener, Manner, define_kinds, meet, own};
+use rig::fuse::Fuse;
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
 use tokio::sync::{MutexGuard, OnceCell};
-use tower::BoxError;
-use tower::filter::FilterLayer;
 
 static TOPOLOGY: OnceCell<Topology> = OnceCell::const_new();
 /// There is one storage in a cluster, so tests take turns.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 pub const NAMESPACE: &str = "default";
-
-/// How many writes an address manager may still do; less than none means any number.
-#[derive(Clone, Debug)]
-pub struct Fuse {
-    left: Arc<AtomicI64>,
-    pub written: Arc<AtomicI64>,
-}
-
-impl Fuse {
-    pub fn none() -> Self {
-        Self::after(-1)
-    }
-
-    /// Breaks after so many writes.
-    pub fn after(writes: i64) -> Self {
-        Self { left: Arc::new(AtomicI64::new(writes)), written: Arc::default() }
-    }
-
-    /// Whether one more write may be done.
-    fn allows(&self) -> bool {
-        self.written.fetch_add(1, Ordering::SeqCst);
-        let spend = |left: i64| match left {
-            0 => None,
-            1.. => Some(left - 1),
-            _ => Some(left),
-        };
-        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
-    }
-}
 
 /// A cluster with an address manager.
 pub struct Stage {
@@ -183,11 +150,5 @@ async fn run(
 async fn counted(cluster: &Cluster, fuse: Fuse) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let guard = move |request: Request<Body>| -> Result<Request<Body>, BoxError> {
-        if request.method() != Method::GET && !fuse.allows() {
-            return Err("the fuse is broken".into());
-        }
-        Ok(request)
-    };
-    Ok(ClientBuilder::try_from(config)?.with_layer(&FilterLayer::new(guard)).build())
+    fuse.client(config, |request| request.method() != Method::GET)
 }

@@ -10,7 +10,8 @@ use rig::objects::{await_same, everything};
 use rig::wait::block_on;
 use serde_json::json;
 
-use crate::site::{Fuse, Site, clusters, ferro, knows_itself};
+use crate::site::{Site, clusters, ferro, knows_itself};
+use rig::fuse::Fuse;
 
 /// Which of the two ends early.
 #[derive(Clone, Copy)]

@@ -2,8 +2,7 @@
 //! tested too, and with clients that can be made to fail.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::{ForeignCluster, PeeringState};
@@ -14,16 +13,15 @@ use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use http::{Method, Request};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt as _};
+use rig::fuse::Fuse;
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology, built};
 use rig::wait::eventually;
 use serde_json::Value;
-use tower::BoxError;
-use tower::filter::FilterLayer;
 
 pub const NAMESPACE: &str = "liqo";
 /// Where the auth services of this process listen; each takes the next.
@@ -46,39 +44,6 @@ pub struct Site {
     port: u16,
     roles: Option<Tasks>,
     restarted: bool,
-}
-
-/// How many writes a controller may still do; less than none means any number.
-#[derive(Clone, Debug)]
-pub struct Fuse {
-    left: Arc<AtomicI64>,
-    pub written: Arc<AtomicI64>,
-}
-
-impl Fuse {
-    pub fn none() -> Self {
-        Self::after(-1)
-    }
-
-    /// Breaks after so many writes.
-    pub fn after(writes: i64) -> Self {
-        Self { left: Arc::new(AtomicI64::new(writes)), written: Arc::default() }
-    }
-
-    pub fn is_broken(&self) -> bool {
-        self.left.load(Ordering::SeqCst) == 0
-    }
-
-    /// Whether one more write may be done.
-    fn allows(&self) -> bool {
-        self.written.fetch_add(1, Ordering::SeqCst);
-        let spend = |left: i64| match left {
-            0 => None,
-            1.. => Some(left - 1),
-            _ => Some(left),
-        };
-        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
-    }
 }
 
 impl Site {
@@ -171,13 +136,7 @@ impl Site {
             format!("system:serviceaccounts:{NAMESPACE}"),
             "system:authenticated".into(),
         ]);
-        let guard = move |request: Request<Body>| -> Result<Request<Body>, BoxError> {
-            if is_counted(&request) && !fuse.allows() {
-                return Err("the fuse is broken".into());
-            }
-            Ok(request)
-        };
-        Ok(ClientBuilder::try_from(config)?.with_layer(&FilterLayer::new(guard)).build())
+        fuse.client(config, is_counted)
     }
 
     pub fn peers(&self) -> Api<ForeignCluster> {

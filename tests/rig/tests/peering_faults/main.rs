@@ -140,7 +140,7 @@ fn a_peer_that_is_dead_for_good_is_forgotten_by_force_on_either_side() -> Result
         pair.rome.is_as_before().await?;
 
         pair.turin.set(Wire::Whole);
-        pair.turin.site.run(site::Fuse::none()).await?;
+        pair.turin.site.run(rig::fuse::Fuse::none()).await?;
         ferro(&pair.turin.site.cluster, &["remove", "rome"]).await?;
         pair.until("forgotten by the dead one, too", async |pair: &Pair| pair.are_alone().await).await
     })

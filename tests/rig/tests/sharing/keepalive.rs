@@ -11,8 +11,9 @@ use kube::ResourceExt as _;
 use rig::wait::{block_on, eventually};
 use serde_json::json;
 
-use crate::site::{Fuse, Site};
+use crate::site::Site;
 use crate::{Stage, ask, configure, is_ready, node_of, offer_of, readiness, shows};
+use rig::fuse::Fuse;
 
 /// How often offers are confirmed here.
 const BEAT: &str = "advertisement.keepaliveRetryTime=2";

@@ -1,0 +1,57 @@
+//! A client that fails after so many writes, for tests of what is left when a process ends in mid-way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use anyhow::Result;
+use http::Request;
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use tower::BoxError;
+use tower::filter::FilterLayer;
+
+/// How many writes may still be done; less than none means any number.
+#[derive(Clone, Debug)]
+pub struct Fuse {
+    left: Arc<AtomicI64>,
+    /// How many were tried.
+    pub written: Arc<AtomicI64>,
+}
+
+impl Fuse {
+    /// Never breaks.
+    pub fn none() -> Self {
+        Self::after(-1)
+    }
+
+    /// Breaks after so many writes.
+    pub fn after(writes: i64) -> Self {
+        Self { left: Arc::new(AtomicI64::new(writes)), written: Arc::default() }
+    }
+
+    /// Whether no write is left.
+    pub fn is_broken(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+
+    /// A client whose requests are writes that the fuse knows of, as far as they count.
+    pub fn client(self, config: Config, counts: fn(&Request<Body>) -> bool) -> Result<Client> {
+        let guard = move |request: Request<Body>| -> Result<Request<Body>, BoxError> {
+            if counts(&request) && !self.allows() {
+                return Err("the fuse is broken".into());
+            }
+            Ok(request)
+        };
+        Ok(ClientBuilder::try_from(config)?.with_layer(&FilterLayer::new(guard)).build())
+    }
+
+    fn allows(&self) -> bool {
+        self.written.fetch_add(1, Ordering::SeqCst);
+        let spend = |left: i64| match left {
+            0 => None,
+            1.. => Some(left - 1),
+            _ => Some(left),
+        };
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
+    }
+}
