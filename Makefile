@@ -19,7 +19,7 @@ demo: root build
 ## test: all tests, on real clusters too
 test: root build
 	$(RIG) build
-	scripts/count cargo test --workspace --all-features --no-fail-fast
+	scripts/count scripts/suites
 	scripts/nothing-left
 
 ## soak: the long forms of the tests

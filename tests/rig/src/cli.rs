@@ -8,12 +8,11 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use ipnet::Ipv4Net;
 use rig::client::Rig;
-use rig::images::Image;
 use rig::lan::Loss;
 use rig::node::{self, Start};
 use rig::plan::{ClusterSpec, Cni};
 use rig::protocol::{ClusterStatus, Request};
-use rig::tools::{RELEASE, Tools, build_static, static_binary};
+use rig::tools::{Tools, release_image};
 use rig::{supervisor, topology};
 
 /// Real Kubernetes clusters on one machine.
@@ -278,12 +277,7 @@ fn shell(rig: &Rig, place: &str, command: Vec<String>) -> Result<()> {
 }
 
 fn image(package: &str, tag: &str, output: &Path) -> Result<()> {
-    build_static(package, RELEASE, &|step| println!("{step}"))?;
-    let image = Image {
-        user: "65532:65532".into(),
-        ..Image::program(tag, &static_binary(package, RELEASE), package)
-    };
-    image.write(output)?;
+    release_image(package, tag, &|step| println!("{step}"))?.write(output)?;
     println!("{tag} is in {}", output.display());
     Ok(())
 }

@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::images::Image;
 use crate::protocol::Request;
-use crate::tools::{build_static, static_binary};
+use crate::tools::{present_image, release_image};
 use crate::topology::{Cluster, Topology, built};
 
 /// The name of the image, which the chart expects.
@@ -31,12 +31,19 @@ pub const ON_LAN: [&str; 10] = [
     "auth.config.allowEmptyToken=true",
 ];
 
-/// Builds the image by this profile and loads it onto all nodes.
-pub async fn load(topology: &Topology, profile: &str, say: &dyn Fn(&str)) -> Result<()> {
-    build_static("ferro", profile, say)?;
+/// Loads the image of ferro as it was built last onto all nodes.
+pub async fn load(topology: &Topology) -> Result<()> {
+    load_image(topology, &present_image("ferro", IMAGE)?).await
+}
+
+/// Builds ferro as users get it and loads its image onto all nodes.
+pub async fn load_release(topology: &Topology, say: &dyn Fn(&str)) -> Result<()> {
+    load_image(topology, &release_image("ferro", IMAGE, say)?).await
+}
+
+async fn load_image(topology: &Topology, image: &Image) -> Result<()> {
     let archive = std::env::temp_dir().join(format!("ferro-{}.tar", std::process::id()));
-    let program = Image::program(IMAGE, &static_binary("ferro", profile), "ferro");
-    Image { user: "65532:65532".into(), ..program }.write(&archive)?;
+    image.write(&archive)?;
     let loaded = topology.ask(Request::Load { archive: archive.clone(), clusters: Vec::new() }).await;
     std::fs::remove_file(&archive)?;
     loaded.map(drop)

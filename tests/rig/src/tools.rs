@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 
 use crate::images::{Image, digest};
 use crate::node::PROGRAMS;
+use crate::topology::built;
 
 /// A Go module of the rig and the programs it gives.
 struct Module {
@@ -197,13 +198,12 @@ impl Tools {
     }
 
     fn image_list(&self) -> Result<Vec<(PathBuf, Image)>> {
-        let testbox = static_binary("testbox", TESTING);
-        let pause = Image {
-            entrypoint: vec!["/testbox".into(), "pause".into()],
-            ..Image::program("rig/pause:1", &testbox, "testbox")
-        };
-        let images = [
-            pause,
+        let testbox = stripped("testbox");
+        let mut images = [
+            Image {
+                entrypoint: vec!["/testbox".into(), "pause".into()],
+                ..Image::program("rig/pause:1", &testbox, "testbox")
+            },
             Image::program("rig/testbox:1", &testbox, "testbox"),
             busybox(&testbox),
             Image::program("rig/coredns:1", &self.path("coredns")?, "coredns"),
@@ -212,6 +212,10 @@ impl Tools {
                 ..Image::program("rig/metrics-server:1", &self.path("metrics-server")?, "metrics-server")
             },
         ];
+        let libraries = libraries(&testbox)?;
+        for image in images.iter_mut().filter(|image| image.files.iter().any(|(file, _)| *file == testbox)) {
+            image.files.extend(libraries.clone());
+        }
         images.into_iter().map(|image| Ok((self.image_path(&image)?, image))).collect()
     }
 
@@ -229,7 +233,7 @@ impl Tools {
     }
 
     fn build_images(&self, say: &dyn Fn(&str)) -> Result<()> {
-        build_static("testbox", TESTING, say)?;
+        strip("testbox")?;
         let list = self.image_list()?;
         for (path, image) in list.iter().filter(|(path, _)| !path.exists()) {
             say(&format!("making the image {}", image.name));
@@ -284,47 +288,66 @@ fn sources(module: &Module) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(module.name)
 }
 
-fn static_target() -> PathBuf {
-    workspace().join("target").join("static")
-}
-
-/// Where `build_static` puts a program.
-pub fn static_binary(package: &str, profile: &str) -> PathBuf {
-    static_target().join(TRIPLE).join(profile).join(package)
-}
-
-/// The profile of what users get.
-pub const RELEASE: &str = "release";
-/// The profile of programs that only tests run.
-pub const TESTING: &str = "testing";
-
 const TRIPLE: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// Builds a package of this workspace as one static program, for an image with nothing else in it.
-pub fn build_static(package: &str, profile: &str, say: &dyn Fn(&str)) -> Result<()> {
-    if !static_binary(package, profile).exists() {
-        say(&format!("building {package} as a static program"));
+/// An image with a package of this workspace as users get it: optimised, one static program and nothing else.
+pub fn release_image(package: &str, name: &str, say: &dyn Fn(&str)) -> Result<Image> {
+    let target = workspace().join("target").join("static");
+    let program = target.join(TRIPLE).join("release").join(package);
+    if !program.exists() {
+        say(&format!("building {package} as a static program (minutes)"));
     }
     let output = Command::new("cargo")
-        .args([
-            "build",
-            "--quiet",
-            "--profile",
-            profile,
-            "--package",
-            package,
-            "--target",
-            TRIPLE,
-            "--target-dir",
-        ])
-        .arg(static_target())
+        .args(["build", "--quiet", "--release", "--package", package, "--target", TRIPLE, "--target-dir"])
+        .arg(target)
         .current_dir(workspace())
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .output()
         .context("cannot start cargo")?;
     ensure!(output.status.success(), "building {package} failed: {}", last_line(&output.stderr));
-    Ok(())
+    Ok(Image { user: NOBODY.into(), ..Image::program(name, &program, package) })
+}
+
+/// An image with a package of this workspace as it was built last: tests need no second build of everything.
+pub fn present_image(package: &str, name: &str) -> Result<Image> {
+    strip(package)?;
+    let program = stripped(package);
+    let mut image = Image { user: NOBODY.into(), ..Image::program(name, &program, package) };
+    image.files.extend(libraries(&program)?);
+    Ok(image)
+}
+
+/// The user of images that need no rights.
+const NOBODY: &str = "65532:65532";
+
+/// Where a program lies once `strip` has taken its symbols.
+fn stripped(program: &str) -> PathBuf {
+    workspace().join("target").join("stripped").join(program)
+}
+
+/// Takes the symbols from a program as it was built last, unless that is done: nodes unpack what is left faster.
+fn strip(program: &str) -> Result<()> {
+    let (from, to) = (built(program)?, stripped(program));
+    let made = |path: &Path| fs::metadata(path).and_then(|about| about.modified()).ok();
+    if made(&to) > made(&from) {
+        return Ok(());
+    }
+    let unfinished = to.with_extension(std::process::id().to_string());
+    fs::create_dir_all(workspace().join("target").join("stripped"))?;
+    let output = Command::new("strip").arg("-o").args([&unfinished, &from]).output();
+    let output = output.context("cannot start strip, of the Debian package binutils")?;
+    ensure!(output.status.success(), "stripping {program} failed: {}", last_line(&output.stderr));
+    Ok(fs::rename(unfinished, to)?)
+}
+
+/// The shared libraries of a program, each with the place in an image where it will be looked for.
+fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let output = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
+    ensure!(output.status.success(), "{} is not there yet; run rig build", program.display());
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(|path| (path.into(), path.trim_start_matches('/').to_owned())).collect())
 }
 
 fn version(go_mod: &Path, dependency: &str) -> Result<String> {

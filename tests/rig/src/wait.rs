@@ -8,7 +8,8 @@ use tokio::runtime::Runtime;
 
 /// How long a test waits for what should take seconds: the machines are shared, and slowness is not a failure.
 pub const GENEROUSLY: Duration = Duration::from_mins(3);
-const GLANCE: Duration = Duration::from_millis(200);
+/// How long it waits between two looks; looking oftener takes the time of what it waits for.
+pub const GLANCE: Duration = Duration::from_millis(200);
 
 /// Clients of a shared topology must outlive the test that made them, so all tests run on this one.
 static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(Runtime::new);

@@ -13,7 +13,6 @@ use kube::Api;
 use mdns_sd::{IfKind, ServiceDaemon, ServiceEvent};
 use rig::installation::{self, ferro};
 use rig::plan::ClusterSpec;
-use rig::tools::TESTING;
 use rig::topology::{Cluster, Topology};
 use rig::wait::{block_on, eventually};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -26,7 +25,7 @@ const AUTH_PORT: u16 = 30443;
 /// A cluster of two nodes with ferro installed as a user would.
 async fn installed() -> Result<Topology> {
     let topology = Topology::up("roles", vec![ClusterSpec { nodes: 2, ..ClusterSpec::named("a") }]).await?;
-    installation::load(&topology, TESTING, &|step| println!("{step}")).await?;
+    installation::load(&topology).await?;
     ferro(topology.cluster("a")?, &["install", "--cluster-name", "rome", "--wait", "--timeout", "180s"])
         .await?;
     Ok(topology)

@@ -10,7 +10,6 @@ use rig::installation::{ferro, install, load};
 use rig::lan::Loss;
 use rig::plan::ClusterSpec;
 use rig::pods::{self, Caller, Echo};
-use rig::tools::TESTING;
 use rig::topology::{Cluster, Topology};
 use rig::tunnels::{connected, seen, view};
 
@@ -55,7 +54,7 @@ async fn tour(story: &Story) -> Result<()> {
         Topology::up("demo", specs.into()).await?
     };
     story.tell("building the image of ferro from these sources, and loading it onto the nodes");
-    load(&topology, TESTING, &|step| story.tell(step)).await?;
+    load(&topology).await?;
     let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
     for cluster in [rome, turin] {
         show_install(story, cluster).await?;

@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use rig::installation::{ON_LAN, SILENT, ferro, ferro_with_input, install, load};
 use rig::objects::{at_rest, await_same};
 use rig::plan::ClusterSpec;
-use rig::tools::{TESTING, Tools};
+use rig::tools::Tools;
 use rig::topology::{Cluster, Topology};
 use rig::wait::{block_on, eventually};
 use tokio::process::{Child, Command};
@@ -117,7 +117,7 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
     block_on(async {
         let specs = ["rome", "naples", "milan"].map(ClusterSpec::named);
         let topology = Topology::up("meeting", specs.into()).await?;
-        load(&topology, TESTING, &|step| println!("{step}")).await?;
+        load(&topology).await?;
         let [rome, naples, milan] =
             [topology.cluster("rome")?, topology.cluster("naples")?, topology.cluster("milan")?];
         let before = at_rest(milan).await?;

@@ -74,7 +74,7 @@ impl Pair {
             match reached(self).await {
                 Ok(()) => return Ok(()),
                 Err(error) if begin.elapsed() > rig::wait::GENEROUSLY => return Err(error),
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                Err(_) => tokio::time::sleep(rig::wait::GLANCE).await,
             }
         }
     }

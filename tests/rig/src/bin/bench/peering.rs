@@ -8,9 +8,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
-use rig::installation::{ON_LAN, SILENT, ferro, install, load};
+use rig::installation::{ON_LAN, SILENT, ferro, install, load_release};
 use rig::plan::ClusterSpec;
-use rig::tools::RELEASE;
 use rig::topology::{Cluster, Topology};
 use rig::wait::eventually;
 use serde_json::json;
@@ -26,7 +25,7 @@ pub async fn run() -> Result<()> {
     let bare = ClusterSpec { bare: true, ..ClusterSpec::named("simulated") };
     let specs = vec![ClusterSpec::named("rome"), ClusterSpec::named("turin"), bare];
     let topology = Topology::up("bench-peering", specs).await?;
-    load(&topology, RELEASE, &|step| eprintln!("{step}")).await?;
+    load_release(&topology, &|step| eprintln!("{step}")).await?;
     let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
     for cluster in [rome, turin] {
         install(cluster, &SILENT).await?;
