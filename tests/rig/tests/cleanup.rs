@@ -58,24 +58,21 @@ fn groups() -> Result<BTreeSet<String>> {
     Ok(all.lines().filter(|group| !is_foreign(group)).map(str::to_owned).collect())
 }
 
-/// The processes of any rig: those that only a rig starts here.
+/// Programs that only a rig starts here.
+const PROGRAMS: [&str; 6] =
+    ["kube-apiserver", "etcd", "containerd", "containerd-shim-runc-v2", "kubelet", "testbox"];
+/// What the rig itself is called with.
+const ROLES: [&str; 3] = ["rig supervise", "rig node-", "rig enter"];
+
+/// The processes of any rig. Others may well speak of its programs: who builds one does.
 fn processes() -> Result<BTreeSet<String>> {
     let list = output("ps", &["-eo", "pid,args"])?;
-    let ours = [
-        "rig supervise",
-        "rig node-",
-        "rig enter",
-        "kube-apiserver --",
-        "etcd --",
-        "containerd",
-        "kubelet --",
-        "testbox",
-    ];
-    Ok(list
-        .lines()
-        .filter(|line| ours.iter().any(|word| line.contains(word)) && !line.contains("ps -eo"))
-        .map(str::to_owned)
-        .collect())
+    let is_ours = |line: &&str| {
+        let program = line.split_whitespace().nth(1).and_then(|path| path.rsplit('/').next());
+        program.is_some_and(|program| PROGRAMS.contains(&program))
+            || ROLES.iter().any(|role| line.contains(role))
+    };
+    Ok(list.lines().filter(is_ours).map(str::to_owned).collect())
 }
 
 fn output(program: &str, arguments: &[&str]) -> Result<String> {

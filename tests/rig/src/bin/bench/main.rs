@@ -22,8 +22,8 @@ async fn main() -> Result<()> {
     let (seconds, memory) = start("bench-three", ["a", "b", "c"].map(ClusterSpec::named).into()).await?;
     println!("rig.three.start {seconds:.1} s (goal 60)");
     println!("rig.three.memory {memory} MiB (goal 3500)");
-    ipam::run().await?;
-    peering::run().await
+    peering::run().await?;
+    ipam::run().await
 }
 
 /// Starts a topology and tells how long that took and what memory its processes hold.
