@@ -24,8 +24,15 @@ use rig::wait::eventually;
 use serde_json::Value;
 
 pub const NAMESPACE: &str = "liqo";
-/// Where the auth services of this process listen; each takes the next.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+/// The ports at which the auth services of this process listen; each takes the next.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
+
+/// The loopback address of this process: suites that run side by side do not take each other's ports, nor does anything
+/// that connects to somewhere.
+fn loopback() -> Ipv4Addr {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 128 | a, b, c)
+}
 
 /// Bare clusters of these names.
 pub async fn clusters(name: &str, names: &[&str]) -> Result<Topology> {
@@ -41,7 +48,7 @@ pub struct Site {
     pub name: String,
     pub admin: Client,
     pub cluster: Cluster,
-    port: u16,
+    listen: SocketAddr,
     roles: Option<Tasks>,
     restarted: bool,
 }
@@ -50,8 +57,8 @@ impl Site {
     /// Installs ferro in a bare cluster, where no pod can start, and runs its roles here.
     pub async fn start(cluster: &Cluster, settings: &[&str]) -> Result<Self> {
         let name = cluster.plan.name.clone();
-        let port = 40_000 + (std::process::id() % 20_000) as u16 + NEXT_PORT.fetch_add(1, Ordering::SeqCst);
-        let url = format!("auth.config.url=https://127.0.0.1:{port}");
+        let listen = SocketAddr::from((loopback(), NEXT_PORT.fetch_add(1, Ordering::SeqCst)));
+        let url = format!("auth.config.url=https://{listen}");
         let mut arguments = vec!["install", "--cluster-name", &name, "--set", &url];
         for setting in settings {
             arguments.extend(["--set", setting]);
@@ -61,7 +68,7 @@ impl Site {
             name,
             admin: cluster.client.clone(),
             cluster: cluster.clone(),
-            port,
+            listen,
             roles: None,
             restarted: false,
         };
@@ -76,14 +83,13 @@ impl Site {
         let tasks = Tasks::default();
         let auth = self.client_of("ferro-auth", Fuse::none()).await?;
         let readiness = Readiness::default();
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         tasks.spawn(
             "auth",
             ferro_peering::auth::serve(
                 tasks.clone(),
                 auth,
                 NAMESPACE.into(),
-                listen,
+                self.listen,
                 readiness.pending("auth"),
             ),
         );
