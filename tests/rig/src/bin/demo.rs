@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use rig::installation::{ferro, install, load};
+use rig::installation::{SILENT, ferro, install, load};
 use rig::lan::Loss;
 use rig::plan::ClusterSpec;
 use rig::pods::{self, Caller, Echo};
@@ -70,8 +70,9 @@ async fn tour(story: &Story) -> Result<()> {
 }
 
 async fn show_install(story: &Story, cluster: &Cluster) -> Result<()> {
-    install(cluster, &[]).await?;
-    story.tell(&format!("$ ferro install --cluster-name {} --wait", cluster.plan.name));
+    // Whoever announces itself on the LAN is found there again after it was removed.
+    install(cluster, &SILENT).await?;
+    story.tell(&format!("$ ferro install --cluster-name {} {} --wait", cluster.plan.name, SILENT.join(" ")));
     Ok(())
 }
 
