@@ -5,6 +5,7 @@ mod auth;
 mod cluster_config;
 mod discovery;
 mod liqonet;
+mod tenancy;
 
 pub use advertisement::{
     AcceptPolicy, AdvertisementConfig, AutoJoin, IngoingConfig, OutgoingConfig, RequestConfig,
@@ -16,3 +17,4 @@ pub use cluster_config::{
 };
 pub use discovery::DiscoveryConfig;
 pub use liqonet::{LiqonetConfig, NetworkMode, Reach};
+pub use tenancy::{PodSecurity, TenancyConfig};

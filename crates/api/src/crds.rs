@@ -12,6 +12,7 @@ use crate::net::{IpamStorage, NatMapping, NetworkConfig, TunnelEndpoint};
 use crate::offloading::{LiqoDeployment, NamespaceOffloading};
 use crate::schema;
 use crate::sharing::ResourceOffer;
+use crate::tenancy::{Tenant, TenantDelegation};
 use crate::virtualkubelet::{NamespaceMap, ShadowPod};
 
 /// The category of every kind: `kubectl get liqo -A` lists them all.
@@ -31,6 +32,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         LiqoDeployment::crd(),
         NamespaceOffloading::crd(),
         ResourceOffer::crd(),
+        Tenant::crd(),
+        TenantDelegation::crd(),
         NamespaceMap::crd(),
         ShadowPod::crd(),
     ]

@@ -30,6 +30,7 @@ pub mod offloading;
 pub mod proto;
 mod schema;
 pub mod sharing;
+pub mod tenancy;
 pub mod virtualkubelet;
 
 pub use crds::{CATEGORY, crds};

@@ -6,12 +6,14 @@
 //! come from a peer, and the API server estimates the cost of a rule from the bounds.
 
 mod finish;
+mod limits;
 mod selector;
 
-use schemars::Schema;
+use schemars::{Schema, json_schema};
 use serde_json::{Value, json};
 
 pub(crate) use finish::finish;
+pub(crate) use limits::limit_range;
 pub(crate) use selector::node_selector;
 
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
@@ -164,6 +166,23 @@ pub(crate) fn ip_in_bulk(schema: &mut Schema) {
 /// Bytes, written in base64.
 pub(crate) fn bytes(schema: &mut Schema) {
     schema.insert("format".into(), "byte".into());
+}
+
+/// A whole object of one of these kinds, whose other fields the API server checks when it is made.
+pub(crate) fn embedded_object(kinds: &'static [&'static str]) -> impl FnMut(&mut Schema) {
+    move |schema| {
+        *schema = json_schema!({
+            "type": "object",
+            "properties": {
+                "apiVersion": {"type": "string", "maxLength": 317, "description": "The API group and version of the object."},
+                "kind": {"type": "string", "enum": kinds, "description": "The kind of the object."},
+                "metadata": {"type": "object", "description": "The name, labels and annotations of the object."},
+            },
+            "required": ["apiVersion", "kind", "metadata"],
+            "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true,
+        });
+    }
 }
 
 /// Where the auth service of a cluster answers: an https URL, or just its host name.

@@ -185,8 +185,45 @@ fn a_selector_has_the_values_that_its_operator_needs() {
         of("NotIn", Some(vec![])),
         of("Exists", Some(vec!["A"])),
         of("Lt", Some(vec!["1", "2"])),
+        of("Gt", Some(vec!["many"])),
     ] {
         let place = "spec.clusterSelector.nodeSelectorTerms[0].matchExpressions[0]: values must ";
         assert!(bad.len() == 1 && bad[0].starts_with(place), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_selector_means_a_node_by_one_name_and_by_no_other_field() {
+    let of = |values: &[&str]| {
+        let requirement = json!({"key": "metadata.name", "operator": "In", "values": values});
+        let selector = json!({"nodeSelectorTerms": [{"matchFields": [requirement]}]});
+        objections("NamespaceOffloading", &named("offloading", &json!({"clusterSelector": selector})), None)
+    };
+    assert_eq!(of(&["liqo-turin-0123456789"]), Vec::<String>::new());
+    assert!(of(&[])[0].contains("values must hold one name"));
+}
+
+#[test]
+fn a_tenant_is_named_after_its_cluster() {
+    let of = |name: &str| {
+        objections("Tenant", &named(name, &json!({"cluster": {"clusterID": "cluster-1"}})), None)
+    };
+    assert_eq!(of("cluster-1"), Vec::<String>::new());
+    assert!(of("cluster-2")[0].contains("metadata.name must be the identifier of the cluster"));
+}
+
+#[test]
+fn only_a_service_account_has_a_namespace() {
+    let of = |subject: Value| {
+        objections("TenantDelegation", &named("a", &json!({"subjects": [subject], "level": "Editor"})), None)
+    };
+    assert_eq!(of(json!({"kind": "User", "name": "jane"})), Vec::<String>::new());
+    assert_eq!(of(json!({"kind": "ServiceAccount", "name": "ci", "namespace": "a"})), Vec::<String>::new());
+    for wrong in [
+        json!({"kind": "ServiceAccount", "name": "ci"}),
+        json!({"kind": "User", "name": "j", "namespace": "a"}),
+    ] {
+        let objections = of(wrong);
+        assert!(objections[0].contains("namespace must be given for a ServiceAccount"), "{objections:?}");
     }
 }

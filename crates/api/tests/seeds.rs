@@ -10,6 +10,7 @@ use ferro_api::discovery::{ForeignCluster, ResourceRequest, SearchDomain};
 use ferro_api::net::{IpamStorage, NatMapping, NetworkConfig, TunnelEndpoint};
 use ferro_api::offloading::{LiqoDeployment, NamespaceOffloading};
 use ferro_api::sharing::ResourceOffer;
+use ferro_api::tenancy::{Tenant, TenantDelegation};
 use ferro_api::virtualkubelet::{NamespaceMap, ShadowPod};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,8 @@ fn round_trip(manifest: &Value) -> Value {
         "ResourceRequest" => through::<ResourceRequest>(manifest),
         "SearchDomain" => through::<SearchDomain>(manifest),
         "ShadowPod" => through::<ShadowPod>(manifest),
+        "Tenant" => through::<Tenant>(manifest),
+        "TenantDelegation" => through::<TenantDelegation>(manifest),
         "TunnelEndpoint" => through::<TunnelEndpoint>(manifest),
         other => panic!("no such kind: {other}"),
     }
@@ -181,6 +184,12 @@ fn nothing_is_added_to_a_manifest_that_leaves_out_what_it_can() {
             "ClusterConfig",
             json!({"discoveryConfig": {}, "agentConfig": {"dashboardConfig": {}}}),
         ),
+        (
+            "config.liqo.io",
+            "ClusterConfig",
+            json!({"tenancyConfig": {"templates": [{"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "welcome"}, "data": {"a": "b"}}]}}),
+        ),
         ("discovery.liqo.io", "ForeignCluster", json!({"authUrl": "https://192.0.2.7:31466"})),
         (
             "discovery.liqo.io",
@@ -191,6 +200,12 @@ fn nothing_is_added_to_a_manifest_that_leaves_out_what_it_can() {
         ("discovery.liqo.io", "SearchDomain", json!({"domain": "example.org"})),
         ("sharing.liqo.io", "ResourceOffer", json!({"clusterId": "cluster-1"})),
         ("offloading.liqo.io", "NamespaceOffloading", json!({})),
+        ("tenancy.liqo.io", "Tenant", json!({"cluster": {"clusterID": "cluster-1"}})),
+        (
+            "tenancy.liqo.io",
+            "TenantDelegation",
+            json!({"subjects": [{"kind": "User", "name": "jane"}], "level": "Viewer"}),
+        ),
         ("virtualkubelet.liqo.io", "NamespaceMap", json!({})),
         (
             "virtualkubelet.liqo.io",

@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AdvertisementConfig, AuthConfig, DiscoveryConfig, LiqonetConfig};
+use super::{AdvertisementConfig, AuthConfig, DiscoveryConfig, LiqonetConfig, TenancyConfig};
 use crate::schema;
 
 const DASHBOARD_LABEL: &str = "liqo-dashboard";
@@ -57,6 +57,10 @@ pub struct ClusterConfigSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub liqonet_config: Option<LiqonetConfig>,
 
+    /// What holds for the namespaces that peers use here, unless their Tenant says something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenancy_config: Option<TenancyConfig>,
+
     /// Which objects are copied to peers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatcher_config: Option<DispatcherConfig>,
@@ -95,6 +99,11 @@ impl ClusterConfigSpec {
     /// The section, with every default where it is left out.
     pub fn liqonet(&self) -> LiqonetConfig {
         self.liqonet_config.clone().unwrap_or_default()
+    }
+
+    /// The section, with every default where it is left out.
+    pub fn tenancy(&self) -> TenancyConfig {
+        self.tenancy_config.clone().unwrap_or_default()
     }
 
     /// The kinds to copy to peers, beside those that a peering itself needs.

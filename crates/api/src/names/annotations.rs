@@ -7,10 +7,17 @@ pub const ORIGIN_ID: Annotation = Annotation { key: super::labels::ORIGIN_ID.key
 
 /// On a copied object: which version of its original it shows, as the UID and the generation of that.
 pub const ORIGIN_VERSION: Annotation = Annotation { key: "liqo.io/origin-version" };
-/// On a ForeignCluster: its peerings end without waiting for the other cluster.
+/// On a ForeignCluster: its peerings end without waiting for the other cluster. On a NamespaceOffloading: it is released
+/// without waiting for the namespaces on other clusters.
 pub const FORCE: Annotation = Annotation { key: "liqo.io/force" };
 /// On a ForeignCluster: it was joined once because the configuration said so, and is not joined so again.
 pub const AUTO_JOINED: Annotation = Annotation { key: "liqo.io/auto-joined" };
+/// On a NamespaceOffloading: it was made because its namespace has the label liqo.io/enabled, and goes with that label.
+pub const CREATED_BY_LABEL: Annotation = Annotation { key: "offloading.liqo.io/created-by-label" };
+/// On a namespace of a Tenant: the namespace of the consumer that it stands for.
+pub const ORIGIN_NAMESPACE: Annotation = Annotation { key: "tenancy.liqo.io/origin-namespace" };
+/// On what our controller puts into a namespace of a Tenant: which content it was made with, as a hash.
+pub const CONTENT: Annotation = Annotation { key: "tenancy.liqo.io/content" };
 /// On a virtual node: the keys of its labels that the peer claims for itself.
 pub const CLAIMED_LABELS: Annotation = Annotation { key: "liqo.io/claimed-labels" };
 /// On a virtual node: the keys of its labels that were set on the ForeignCluster.

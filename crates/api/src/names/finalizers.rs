@@ -10,7 +10,9 @@ pub const VIRTUAL_NODE: &str = "virtualkubelet.liqo.io/virtual-node";
 pub const NAMESPACE_MAP: &str = "virtualkubelet.liqo.io/namespaces";
 /// On a NamespaceOffloading: its entries in all maps are removed first.
 pub const OFFLOADING: &str = "offloading.liqo.io/namespaces";
-/// On a TunnelEndpoint: networks, routes and rules of the peer are released first.
+/// On a TunnelEndpoint: the gateway forwards nothing by it any more first.
 pub const TUNNEL: &str = "net.liqo.io/tunnel";
 /// On a NetworkConfig of ours: the tunnel to the peer and all addresses that are kept for it are released first.
 pub const ADDRESSES: &str = "net.liqo.io/addresses";
+/// On a Tenant: its namespaces are removed first.
+pub const TENANT: &str = "tenancy.liqo.io/namespaces";

@@ -13,6 +13,9 @@ pub const REPLICATED: Mark = Mark { key: "liqo.io/replicated", value: "true" };
 /// On an EndpointSlice that reflects endpoints of another cluster.
 pub const REFLECTED_SLICE: Mark =
     Mark { key: "endpointslice.kubernetes.io/managed-by", value: "reflection.liqo.io" };
+/// On a namespace that a NamespaceOffloading extends over peers: its pods are shown to our admission webhook.
+/// Only our own controller may set it.
+pub const OFFLOADED: Mark = Mark { key: "offloading.liqo.io/admitted", value: "true" };
 /// On everything that an installation consists of.
 pub const PART_OF: Mark = Mark { key: "app.kubernetes.io/part-of", value: "ferrofluid" };
 
@@ -20,6 +23,9 @@ pub const PART_OF: Mark = Mark { key: "app.kubernetes.io/part-of", value: "ferro
 pub const REMOTE_ID: Label = Label { key: "liqo.io/remoteID" };
 /// The identifier of the cluster that an object comes from.
 pub const ORIGIN_ID: Label = Label { key: "liqo.io/originID" };
+/// On a namespace here that a peer uses: the identifier of that peer, which is the name of its Tenant. Only our own
+/// controller may set it.
+pub const TENANT: Label = Label { key: "tenancy.liqo.io/tenant" };
 /// The region of a cluster.
 pub const REGION: Label = Label { key: "liqo.io/region" };
 /// The provider of a cluster.

@@ -55,7 +55,7 @@ pub struct IpamStorageSpec {
     #[schemars(transform = schema::cidr)]
     pub external_cidr: Option<String>,
 
-    /// For each endpoint outside the pod network, by its address, the address that stands for it.
+    /// For each endpoint that is published, by its address, the address that stands for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = schema::at_most(65_536), transform = schema::of_one_writer)]
     pub endpoint_mappings: BTreeMap<String, EndpointMapping>,
@@ -106,12 +106,23 @@ pub struct Subnets {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointMapping {
-    /// The address in this cluster's external network, as this cluster names it.
-    #[schemars(transform = schema::ip_in_bulk)]
+    /// The address in this cluster's external network, as this cluster names it; for a pod, its own.
+    #[schemars(transform = schema::at_most(45))]
     pub ip: String,
 
     /// The peers, by their cluster identifiers, to which the endpoint is reflected.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", with = "set_as_map")]
     #[schemars(with = "BTreeMap<String, String>", transform = schema::set_as_map(16_384))]
     pub cluster_mappings: BTreeSet<String>,
+
+    /// Whether it is reflected to all peers: a node of this cluster, with the reach full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_clusters: Option<bool>,
+}
+
+impl EndpointMapping {
+    /// Whether it is reflected to all peers.
+    pub fn all_clusters(&self) -> bool {
+        self.all_clusters.unwrap_or_default()
+    }
 }

@@ -1,4 +1,5 @@
-//! NatMapping: addresses at which a peer reaches endpoints of this cluster that are not its pods.
+//! NatMapping: addresses at which a peer reaches endpoints of this cluster that are not its pods, and which pods it
+//! reaches where it does not reach all of them.
 //!
 //! A general redirect: entries may come from the address manager or from anyone else, and all are honoured.
 

@@ -118,7 +118,7 @@ pub enum PodOffloadingStrategy {
 pub struct NamespaceOffloadingStatus {
     /// Ready when the namespace exists on every selected cluster; NoClusterSelected when none matches;
     /// SomeFailed or AllFailed when it could not be created on some or all; Terminating while it is being
-    /// removed.
+    /// removed. It is left out as long as a selected cluster has not answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloading_phase: Option<OffloadingPhase>,
 

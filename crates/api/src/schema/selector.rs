@@ -5,24 +5,26 @@
 
 use schemars::Schema;
 
-use super::{at, at_most, one_of, rule};
+use super::{at, at_most, label_key, label_value, one_of, rule};
 
 /// A core/v1 NodeSelector, bounded, whose operators exist and have the values they need.
 pub(crate) fn node_selector(schema: &mut Schema) {
     const TERMS: &str = "/properties/nodeSelectorTerms";
     at(schema, TERMS, at_most(64));
-    for requirements in ["matchExpressions", "matchFields"] {
+    for (requirements, block) in
+        [("matchExpressions", on_label as fn(&mut Schema)), ("matchFields", on_field as fn(&mut Schema))]
+    {
         let list = format!("{TERMS}/items/properties/{requirements}");
         at(schema, &list, at_most(64));
-        at(schema, &format!("{list}/items"), requirement);
+        at(schema, &format!("{list}/items"), block);
     }
 }
 
-fn requirement(schema: &mut Schema) {
-    at(schema, "/properties/key", at_most(317));
+fn on_label(schema: &mut Schema) {
+    at(schema, "/properties/key", label_key);
     at(schema, "/properties/operator", one_of(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]));
     at(schema, "/properties/values", at_most(256));
-    at(schema, "/properties/values/items", at_most(253));
+    at(schema, "/properties/values/items", label_value);
     rule(
         "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
         "values must not be empty with operator In or NotIn",
@@ -32,7 +34,17 @@ fn requirement(schema: &mut Schema) {
         "values must be empty with operator Exists or DoesNotExist",
     )(schema);
     rule(
-        "!(self.operator in ['Gt', 'Lt']) || (has(self.values) && self.values.size() == 1)",
+        "!(self.operator in ['Gt', 'Lt']) || \
+         (has(self.values) && self.values.size() == 1 && self.values[0].matches('^[0-9]{1,18}$'))",
         "values must hold one integer with operator Gt or Lt",
     )(schema);
+}
+
+/// The one field that there is, which is one name or another.
+fn on_field(schema: &mut Schema) {
+    at(schema, "/properties/key", one_of(&["metadata.name"]));
+    at(schema, "/properties/operator", one_of(&["In", "NotIn"]));
+    at(schema, "/properties/values", at_most(1));
+    at(schema, "/properties/values/items", at_most(253));
+    rule("has(self.values) && self.values.size() == 1", "values must hold one name")(schema);
 }

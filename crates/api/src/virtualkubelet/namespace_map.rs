@@ -35,7 +35,11 @@ use crate::schema;
 pub struct NamespaceMapSpec {
     /// For each namespace here, the name it is to have on the other cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(transform = schema::at_most(4096), transform = schema::each(schema::namespace))]
+    #[schemars(
+        transform = schema::at_most(4096),
+        transform = schema::each(schema::namespace),
+        transform = schema::of_one_writer
+    )]
     pub desired_mapping: BTreeMap<String, String>,
 }
 
@@ -45,7 +49,7 @@ pub struct NamespaceMapSpec {
 pub struct NamespaceMapStatus {
     /// For each namespace here, what became of its counterpart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(transform = schema::at_most(4096))]
+    #[schemars(transform = schema::at_most(4096), transform = schema::of_one_writer)]
     pub current_mapping: BTreeMap<String, CurrentMapping>,
 
     /// The generation of the spec that this status is about.
