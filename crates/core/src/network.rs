@@ -14,6 +14,8 @@ mod external;
 pub mod gateway;
 mod ipam;
 mod own;
+pub mod pulse;
+mod redirections;
 pub mod report;
 pub mod routes;
 mod rules;
@@ -29,10 +31,13 @@ pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
 pub use board::{Board, Delta, Entry};
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use ipam::{Ipam, MapError, Mapping, OwnNetworks, Refusal};
-pub use own::{UnknownNetwork, own_networks, stray};
+pub use own::{UnknownNetwork, hidden, node_addresses, own_networks, stray};
+pub use redirections::Redirections;
 pub use rules::Rules;
 pub use storage::{BadStorage, layout};
-pub use table::{Drop, Packet, PeerTable, Table, chain};
+pub use table::{Drop, Packet, PeerTable, ReachablePods, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
-pub use tunnel::{ProbePair, Problem, Trouble, Tunnel, tables, tunnels};
+pub use tunnel::{
+    ProbePair, Problem, Trouble, Tunnel, tables, tunnels, tunnels_of, tunnels_publishing, without_ourselves,
+};
 pub use turn::Turn;

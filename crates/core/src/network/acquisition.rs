@@ -29,10 +29,11 @@ pub fn default_pools() -> Vec<IpNet> {
     vec![v4(10, 0, 8), v4(192, 168, 16), v4(172, 16, 12), v6.into()]
 }
 
-/// The mask of the largest network that one cluster may have: otherwise one could take all that is private.
+/// The mask of the largest network that one cluster may have, under its own name or another: otherwise a few peers could
+/// take all that is private. Two of these are an eighth of the largest pool.
 pub fn shortest_mask(network: &IpNet) -> u8 {
     match network {
-        IpNet::V4(_) => 10,
+        IpNet::V4(_) => 12,
         IpNet::V6(_) => 32,
     }
 }
@@ -73,7 +74,7 @@ fn bits(ip: IpAddr) -> u128 {
 }
 
 /// Networks never cross: they overlap when one holds the other.
-fn overlap(a: &IpNet, b: &IpNet) -> bool {
+pub(super) fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 

@@ -25,6 +25,11 @@ impl Naming {
         }
     }
 
+    /// How a network of ours is named there.
+    pub fn there(translation: &Translation) -> Self {
+        if translation.is_identity() { Self::Kept } else { Self::Replaced(translation.there()) }
+    }
+
     /// How the network is named that another one stands for, or that keeps its name.
     pub fn from_translation(translation: &Translation) -> Self {
         if translation.is_identity() { Self::Kept } else { Self::Replaced(translation.here()) }
@@ -103,8 +108,13 @@ impl Agreement {
         }
     }
 
+    /// The peer's networks: here under our names, there under its own.
+    pub fn theirs(&self) -> impl Iterator<Item = Translation> + use<> {
+        [Some(self.their_pods), self.their_external].into_iter().flatten()
+    }
+
     /// The networks that are in use here for the peer.
-    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
-        [Some(self.their_pods), self.their_external].into_iter().flatten().map(|network| network.here())
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> + use<> {
+        self.theirs().map(|network| network.here())
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Turn, layout::Layout};
+use super::{Ipam, Turn, layout::Layout};
 
 /// An endpoint, and the address that a peer uses for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,8 +103,7 @@ impl Board {
         let (mut delta, mut sheets) = (Delta::default(), BTreeSet::new());
         for endpoint in turn.touched() {
             let (old, new) = (self.sheets.get(endpoint).copied().unwrap_or_default(), layout.sheet(endpoint));
-            let [before, after] = [turn.before(), turn.after()]
-                .map(|ipam| ipam.mapping(endpoint).map(|mapping| mapping.peers.clone()).unwrap_or_default());
+            let [before, after] = [turn.before(), turn.after()].map(|ipam| ipam.published(endpoint));
             for peer in before.union(&after) {
                 let address = turn.after().redirection(peer, *endpoint);
                 if self.set_own(peer, *endpoint, address, new, &mut delta) {
@@ -183,6 +182,16 @@ impl Board {
             }
         }
         delta
+    }
+
+    /// The addresses of our external network that others wrote, under our own name for it.
+    pub fn claimed(&self, ipam: &Ipam) -> BTreeSet<IpAddr> {
+        let peers = self.peers.iter().filter(|(_, peer)| !peer.others.addresses.is_empty());
+        let claimed = peers.filter_map(|(name, peer)| {
+            let external = ipam.peers().get(name)?.ours?.external?;
+            Some(peer.others.endpoints.keys().filter_map(move |address| external.inward(*address)))
+        });
+        claimed.flatten().collect()
     }
 
     /// All that is in force.

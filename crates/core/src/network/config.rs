@@ -34,6 +34,13 @@ pub struct Described {
     pub public_key: [u8; 32],
 }
 
+impl Described {
+    /// The public key, as it is written.
+    pub fn key_text(&self) -> String {
+        STANDARD.encode(self.public_key)
+    }
+}
+
 /// Why a `NetworkConfig` is not believed or cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadConfig {
@@ -47,14 +54,14 @@ pub enum BadConfig {
     #[error("it is meant for another cluster")]
     AnotherReceiver,
     /// The tunnel is of a kind that we do not have.
-    #[error("its tunnels are of the kind {0:?}, and ours are {BACKEND}")]
+    #[error("its tunnels are of the kind \"{0}\", and ours are {BACKEND}")]
     AnotherBackend(String),
     /// A field cannot be read.
-    #[error("{field} is {value:?}, which is not {expected}")]
+    #[error("{field} is \"{value}\", which is not {expected}")]
     Unreadable {
         /// Which.
         field: &'static str,
-        /// What it says.
+        /// The beginning of what it says, without characters that do something.
         value: String,
         /// What it should be.
         expected: &'static str,
@@ -84,7 +91,7 @@ pub fn read(
         return Err(BadConfig::AnotherReceiver);
     }
     if spec.backend_type != BACKEND {
-        return Err(BadConfig::AnotherBackend(spec.backend_type.clone()));
+        return Err(another_backend(&spec.backend_type));
     }
     let network =
         |field, text: &String| parse::<IpNet>(field, text, "a network").map(|network| network.trunc());
@@ -141,9 +148,18 @@ fn bytes<const N: usize>(field: &'static str, text: &str) -> Result<[u8; N], Bad
 }
 
 fn unreadable(field: &'static str, value: &str, expected: &'static str) -> BadConfig {
-    // It comes from somebody else, and ends up in a condition.
-    let value = value.chars().take(64).collect();
-    BadConfig::Unreadable { field, value, expected }
+    BadConfig::Unreadable { field, value: start(value), expected }
+}
+
+/// Says of which kind the tunnels are that we do not have.
+pub(super) fn another_backend(kind: &str) -> BadConfig {
+    BadConfig::AnotherBackend(start(kind))
+}
+
+/// As much of a text as is shown: it comes from somebody else, and ends up in a condition. What stands for one character
+/// may be as long as ten others, so that is counted which is shown.
+fn start(text: &str) -> String {
+    text.chars().flat_map(char::escape_debug).take(64).collect()
 }
 
 /// Everything that is said, in a fixed order; whichever form was used for it.

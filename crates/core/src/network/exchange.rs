@@ -3,8 +3,8 @@
 //! # Flow
 //! Each describes its networks in a `NetworkConfig`, signed, which is copied to the other. Each finds names for the
 //! networks of the other and writes them into the status of that copy, which is its answer. Who has both answers writes
-//! the `TunnelEndpoint`, by which gateway and nodes are set up. Back: the tunnel first, then the names, then the
-//! `NetworkConfig`, whose finalizer stands for them.
+//! the `TunnelEndpoint`, by which gateway and nodes are set up. Back: the tunnel first, until the gateway has let it go,
+//! then the names, then the `NetworkConfig`, whose finalizer stands for them.
 //!
 //! # Guarantees
 //! - Nothing is remembered: performing any part of a plan, in order, and planning again comes to the same end.
@@ -18,6 +18,7 @@
 //! - The replicator keeps copies and originals in step, and holds originals until their copies are gone.
 
 mod answer;
+mod key;
 mod shown;
 mod tunnel;
 mod wish;
@@ -36,9 +37,10 @@ use crate::identity::{ClusterId, SigningIdentity};
 use crate::replication::difference;
 
 use answer::take_back;
-pub use answer::{BadAnswer, PROCESSED, Unusable, answer_to};
+pub use answer::{BadAnswer, PROCESSED, Unusable, answer_to, end};
+pub use key::holder_of;
 pub use shown::{Objects, shown};
-pub use wish::{Wish, is_lost, wish};
+pub use wish::{Wish, is_forced, is_lost, wish};
 
 /// Everything that is known about the network to one peer.
 #[derive(Clone, Copy)]
@@ -53,8 +55,12 @@ pub struct Snapshot<'a> {
     pub wish: Wish,
     /// Whether nobody can remove the copy of our `NetworkConfig`, so that it is not waited for.
     pub lost: bool,
+    /// Whether a person has said that nothing is to be waited for, not even our own gateway.
+    pub forced: bool,
     /// Our gateway, if it has said something yet.
     pub gateway: Option<&'a Gateway>,
+    /// Whether our gateway has not been heard for so long that its word does not count any more.
+    pub is_gateway_silent: bool,
     /// Our networks, and what is agreed on with peers.
     pub ipam: &'a Ipam,
     /// Our `NetworkConfig` for the peer, with the peer's answer.
@@ -63,7 +69,7 @@ pub struct Snapshot<'a> {
     pub theirs: Option<&'a NetworkConfig>,
     /// The tunnel.
     pub tunnel: Option<&'a TunnelEndpoint>,
-    /// Which other peer has a tunnel with this key, by its identifier.
+    /// Which other peer has this key, by its identifier: see [`holder_of`].
     pub holder_of: &'a dyn Fn(&str) -> Option<String>,
     /// The time.
     pub now: Timestamp,
@@ -95,7 +101,7 @@ pub enum Write {
     /// Apply a merge patch to the status of the peer's copy, which is our answer.
     Answer(Value),
 
-    /// Create the tunnel.
+    /// Create the tunnel, held by the finalizer [`finalizers::TUNNEL`], which the gateway takes off.
     CreateTunnel(Box<TunnelEndpointSpec>),
     /// Apply a merge patch to it.
     PatchTunnel(Value),
@@ -103,6 +109,8 @@ pub enum Write {
     ShowTunnel(Value),
     /// Delete it.
     DeleteTunnel,
+    /// Take the gateway's finalizer off it.
+    AbandonTunnel,
 }
 
 /// What to do about the network to a peer now.
@@ -120,17 +128,17 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Vec<Write> {
 pub fn plan_without_addresses(
     wish: Wish,
     lost: bool,
+    forced: bool,
     ours: Option<&NetworkConfig>,
     tunnel: Option<&TunnelEndpoint>,
 ) -> Vec<Write> {
-    let drop_tunnel = when(tunnel.is_some_and(|tunnel| !is_going(&tunnel.metadata)), Write::DeleteTunnel);
     let config = match (wish, ours) {
         (Wish::Join | Wish::Keep, _) => return Vec::new(),
         (Wish::Part, Some(ours)) if !is_going(&ours.metadata) => vec![Write::DeleteConfig],
         (Wish::Part, Some(ours)) if lost && tunnel.is_none() => let_go(ours, lost),
         (Wish::Part, _) => Vec::new(),
     };
-    [drop_tunnel, config].concat()
+    [drop_tunnel(tunnel, forced), config].concat()
 }
 
 impl Snapshot<'_> {
@@ -150,7 +158,7 @@ impl Snapshot<'_> {
             // It was deleted to be made anew.
             (Some(ours), _) if is_going(&ours.metadata) => {
                 let tunnel = self.drop_tunnel();
-                let rest = if tunnel.is_empty() { let_go(ours, self.lost) } else { Vec::new() };
+                let rest = if self.tunnel.is_none() { let_go(ours, self.lost) } else { Vec::new() };
                 ([tunnel, rest].concat(), false)
             }
             // The answer that it has is about other networks.
@@ -212,7 +220,7 @@ impl Snapshot<'_> {
     }
 
     fn drop_tunnel(&self) -> Vec<Write> {
-        when(self.tunnel.is_some_and(|tunnel| !is_going(&tunnel.metadata)), Write::DeleteTunnel)
+        drop_tunnel(self.tunnel, self.forced)
     }
 
     fn has_our_networks(&self, spec: &NetworkConfigSpec) -> bool {
@@ -240,6 +248,15 @@ impl Snapshot<'_> {
         };
         config::sign(&mut spec, self.us);
         spec
+    }
+}
+
+/// The gateway lets a tunnel go once it forwards nothing by it; by force that is not waited for.
+fn drop_tunnel(tunnel: Option<&TunnelEndpoint>, forced: bool) -> Vec<Write> {
+    match tunnel.map(|tunnel| &tunnel.metadata) {
+        Some(meta) if !is_going(meta) => vec![Write::DeleteTunnel],
+        Some(meta) => when(forced && is_held(meta, finalizers::TUNNEL), Write::AbandonTunnel),
+        None => Vec::new(),
     }
 }
 

@@ -92,19 +92,35 @@ impl ExternalAddresses {
         }
     }
 
+    /// Lets all that rest do so in full from now on: who wrote down since when may have had another clock.
+    pub(super) fn rest_anew(&mut self, now: Timestamp) {
+        let resting: Vec<IpAddr> = self.resting.keys().copied().collect();
+        self.by_age = resting.iter().map(|ip| (now, *ip)).collect();
+        self.resting = resting.into_iter().map(|ip| (ip, now)).collect();
+    }
+
     /// Takes an address that nobody uses, and nobody has used just before.
     pub fn allocate(&mut self, now: Timestamp) -> Result<IpAddr, Exhausted> {
+        self.allocate_beside(&BTreeSet::new(), now)
+    }
+
+    /// The same, beside addresses that others use without having asked.
+    pub(super) fn allocate_beside(
+        &mut self,
+        claimed: &BTreeSet<IpAddr>,
+        now: Timestamp,
+    ) -> Result<IpAddr, Exhausted> {
         self.wake(now);
         let (last, mut host) = (self.last(), self.next.max(FIRST));
         // One of so many different addresses is free, or none at all is.
-        let tries = self.used.size().saturating_add(self.resting.size()).saturating_add(1);
-        for _ in 0..tries {
+        let taken = self.used.size() + self.resting.size() + claimed.len();
+        for _ in 0..=taken {
             if host > last {
                 host = FIRST;
             }
             let ip = self.at(host).filter(|_| host <= last).ok_or(Exhausted(self.network))?;
             host = host.saturating_add(1);
-            if !self.used.contains(&ip) && !self.resting.contains_key(&ip) {
+            if !self.used.contains(&ip) && !self.resting.contains_key(&ip) && !claimed.contains(&ip) {
                 self.next = host;
                 self.used.insert_mut(ip);
                 return Ok(ip);
@@ -177,6 +193,19 @@ mod tests {
         let soon = start() + Duration::from_mins(4);
         assert_eq!(few.allocate(soon), Err(Exhausted(few.network())));
         assert_eq!(few.allocate(start() + QUARANTINE), Ok(all[1]));
+    }
+
+    #[test]
+    fn what_others_claim_is_left_to_them() {
+        let mut few = addresses("192.168.0.0/29");
+        let claimed: BTreeSet<IpAddr> = ["192.168.0.2", "192.168.0.4"].map(|ip| ip.parse().unwrap()).into();
+        let mut taken = Vec::new();
+        while let Ok(ip) = few.allocate_beside(&claimed, start()) {
+            taken.push(ip);
+        }
+        assert_eq!(taken.len(), 3);
+        assert!(taken.iter().all(|ip| !claimed.contains(ip)), "{taken:?}");
+        assert!(few.allocate(start()).is_ok(), "they are free once nobody claims them");
     }
 
     #[test]

@@ -1,21 +1,23 @@
 //! The address manager: all networks and addresses that are in use between this cluster and its peers, as one value.
 //!
 //! - Flow: a peer's networks are acquired under names of ours, the peer says how it names ours, and from then on any
-//!   endpoint can be mapped to the address at which that peer reaches it.
+//!   endpoint can be mapped to the address at which that peer reaches it. Where peers reach only what is published, that
+//!   publishes pods, too; where they reach nodes, these are published to all of them.
 //! - Guarantees: no two networks in use overlap; no address stands for two endpoints; the same question has the same
-//!   answer, also after a restart; what nobody uses any more is free again.
+//!   answer, also after a restart; what nobody uses any more is free again, once it has rested.
 //! - Assumptions: the caller stores the value before it tells anybody what came of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ferro_api::config::Reach;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
 
 use super::{
-    Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Ours, Translation, Unlike,
-    map_to_network, replacement,
+    Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Ours, QUARANTINE, Translation,
+    Unlike, map_to_network, replacement,
 };
 
 /// The networks of this cluster, and those that it must not hand out.
@@ -29,22 +31,43 @@ pub struct OwnNetworks {
     pub reserved: BTreeSet<IpNet>,
     /// Where replacements are taken from.
     pub pools: Vec<IpNet>,
+    /// What peers reach.
+    pub reach: Reach,
 }
 
-/// An endpoint that is not a pod of this cluster.
+/// An endpoint that is published: none that is a pod of this cluster, unless peers reach only what is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The address of our external network that stands for it, under our own name.
+    /// What stands for it, under our own name: an address of our external network; for a pod, its own.
     pub ip: IpAddr,
-    /// The peers to which it is published.
+    /// The peers to which it is published because somebody asked for it.
     pub peers: BTreeSet<String>,
+    /// Whether it is published to all peers, without being asked for: a node, by full reach.
+    pub to_all: bool,
+}
+
+impl Mapping {
+    fn new(ip: IpAddr) -> Self {
+        Self { ip, peers: BTreeSet::new(), to_all: false }
+    }
+
+    fn is_for(&self, peer: &str) -> bool {
+        self.to_all || self.peers.contains(peer)
+    }
+
+    /// Whether it is kept for nobody.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.to_all && self.peers.is_empty()
+    }
 }
 
 /// Why networks cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// None is left.
-    #[error("no network of the size of {0} is free; widen the pools or reserve less")]
+    #[error(
+        "no network of the size of {0} is free; widen the pools, reserve less, or wait until freed ones have rested"
+    )]
     NoRoom(IpNet),
     /// It cannot stand for ours.
     #[error("the peer's answer cannot be used: {0}")]
@@ -74,6 +97,21 @@ pub enum MapError {
     Exhausted(#[from] Exhausted),
 }
 
+/// A name that a peer had for one of its networks. Whoever still remembers it must not reach somebody else under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    pub(super) peer: String,
+    /// The network, as the peer calls it.
+    pub(super) original: IpNet,
+    pub(super) since: Timestamp,
+}
+
+impl Rest {
+    fn is_over(&self, now: Timestamp) -> bool {
+        now.duration_since(self.since) >= QUARANTINE.try_into().unwrap_or_default()
+    }
+}
+
 /// By endpoint; a clone shares all that does not change.
 pub(super) type Mappings = RedBlackTreeMapSync<IpAddr, Mapping>;
 
@@ -83,6 +121,8 @@ pub struct Ipam {
     pub(super) own: OwnNetworks,
     pub(super) external: ExternalAddresses,
     pub(super) peers: BTreeMap<String, Agreement>,
+    /// By the name.
+    pub(super) resting: BTreeMap<IpNet, Rest>,
     pub(super) mappings: Mappings,
 }
 
@@ -93,7 +133,8 @@ impl Ipam {
         let taken = [own.pod, own.service].into_iter().chain(own.reserved.iter().copied()).collect();
         let external = replacement(&wanted, &own.pools, &taken).ok_or(Refusal::NoRoom(wanted))?;
         let external = ExternalAddresses::new(external);
-        Ok(Self { own, external, peers: BTreeMap::new(), mappings: Mappings::default() })
+        let (peers, resting) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { own, external, peers, resting, mappings: Mappings::default() })
     }
 
     /// The networks of this cluster.
@@ -112,42 +153,54 @@ impl Ipam {
     }
 
     /// Finds names for the networks of a peer. The same offer has the same answer; another one takes its place.
-    pub fn acquire(&mut self, peer: &str, offered: Offered) -> Result<Answer, Refusal> {
-        let agreement = self.names_for(peer, offered)?;
-        self.peers.insert(peer.to_owned(), agreement);
+    pub fn acquire(&mut self, peer: &str, offered: Offered, now: Timestamp) -> Result<Answer, Refusal> {
+        let agreement = self.names_for(peer, offered, now)?;
+        let before = self.peers.insert(peer.to_owned(), agreement);
+        self.rest(peer, before, now);
         Ok(agreement.answer())
     }
 
     /// What [`Self::acquire`] would come to.
-    pub fn names_for(&self, peer: &str, offered: Offered) -> Result<Agreement, Refusal> {
+    pub fn names_for(&self, peer: &str, offered: Offered, now: Timestamp) -> Result<Agreement, Refusal> {
         let before = self.peers.get(peer);
         if let Some(agreement) = before.filter(|agreement| agreement.offered() == offered) {
             return Ok(*agreement);
         }
         let ours = before.and_then(|agreement| agreement.ours);
-        let mut taken: Vec<IpNet> = self.taken(peer).collect();
-        let mut name = |network: IpNet| {
-            let named = self.name(network, &taken)?;
-            taken.push(named.here());
-            Ok::<_, Refusal>(named)
-        };
+        let offers = [Some(offered.pod), offered.external].into_iter().flatten().map(|offer| offer.trunc());
+        let former = self.former(peer, now);
+        let mut names = Names { own: &self.own, taken: Vec::new(), former, offered: offers.collect() };
+        let others = self.resting.iter().filter(|(_, rest)| rest.peer != peer && !rest.is_over(now));
+        names.taken.extend(self.taken(peer).chain(others.map(|(network, _)| *network)));
         Ok(Agreement {
-            their_pods: name(offered.pod.trunc())?,
-            their_external: offered.external.map(|external| name(external.trunc())).transpose()?,
+            their_pods: names.name(offered.pod.trunc())?,
+            their_external: offered.external.map(|external| names.name(external.trunc())).transpose()?,
             ours,
         })
     }
 
-    /// A network keeps its name where that is free, and private: a peer must not draw traffic to itself that is meant
-    /// for the rest of the world.
-    fn name(&self, network: IpNet, taken: &[IpNet]) -> Result<Translation, Refusal> {
-        let taken: Networks = taken.iter().copied().collect();
-        let is_private = self.own.pools.iter().any(|pool| pool.contains(&network));
-        if is_private && taken.overlapping(&network).is_none() {
-            return Ok(Translation::identity(network));
+    /// The names that a peer has, or had until just now.
+    fn former(&self, peer: &str, now: Timestamp) -> Vec<Translation> {
+        let present = self.peers.get(peer).into_iter().flat_map(Agreement::theirs);
+        let rests = self.resting.iter().filter(|(_, rest)| rest.peer == peer && !rest.is_over(now));
+        let rests = rests.filter_map(|(network, rest)| Translation::new(*network, rest.original).ok());
+        present.chain(rests).collect()
+    }
+
+    /// Lets names rest that a peer has no longer. Only those that it had last do: one that changes its mind all the
+    /// time must not use up what there is.
+    fn rest(&mut self, peer: &str, before: Option<Agreement>, now: Timestamp) {
+        let after: Vec<Translation> = self.peers.get(peer).into_iter().flat_map(Agreement::theirs).collect();
+        let gone: Vec<Translation> =
+            before.iter().flat_map(Agreement::theirs).filter(|name| !after.contains(name)).collect();
+        let in_use: Networks = after.iter().map(Translation::here).collect();
+        self.resting.retain(|_, rest| !rest.is_over(now) && (rest.peer != peer || gone.is_empty()));
+        for name in gone {
+            let rest = Rest { peer: peer.to_owned(), original: name.there(), since: now };
+            self.resting.insert(name.here(), rest);
         }
-        let stand_in = replacement(&network, &self.own.pools, &taken).ok_or(Refusal::NoRoom(network))?;
-        Ok(Translation::new(stand_in, network)?)
+        // What is the peer's again, or is its own under another name, rests no longer.
+        self.resting.retain(|network, _| in_use.overlapping(network).is_none());
     }
 
     /// All networks that are in use, but for those of this peer.
@@ -170,26 +223,43 @@ impl Ipam {
 
     /// Forgets a peer and all that was kept for it.
     pub fn release(&mut self, peer: &str, now: Timestamp) {
-        self.peers.remove(peer);
+        let before = self.peers.remove(peer);
+        self.rest(peer, before, now);
         for endpoint in self.published_to(peer) {
             self.unmap(peer, endpoint, now);
         }
     }
 
-    /// The endpoints that are published to a peer under an address of their own.
+    /// The endpoints that are published to a peer.
     pub(super) fn published_to(&self, peer: &str) -> Vec<IpAddr> {
-        let published = self.mappings.iter().filter(|(_, mapping)| mapping.peers.contains(peer));
+        let published = self.mappings.iter().filter(|(_, mapping)| mapping.is_for(peer));
         published.map(|(endpoint, _)| *endpoint).collect()
     }
 
     /// The address at which a peer reaches an endpoint.
     pub fn map(&mut self, peer: &str, endpoint: IpAddr, now: Timestamp) -> Result<IpAddr, MapError> {
+        self.map_beside(&BTreeSet::new(), peer, endpoint, now)
+    }
+
+    /// The same, beside addresses of our external network that others use without having asked.
+    pub(super) fn map_beside(
+        &mut self,
+        claimed: &BTreeSet<IpAddr>,
+        peer: &str,
+        endpoint: IpAddr,
+        now: Timestamp,
+    ) -> Result<IpAddr, MapError> {
         let agreement = self.peers.get(peer).ok_or_else(|| MapError::UnknownPeer(peer.to_owned()))?;
         let ours = agreement.ours.ok_or_else(|| MapError::NotReady(peer.to_owned()))?;
-        if !is_endpoint(endpoint) {
+        // A service is reached where its endpoints are; its own address means something only on nodes of this cluster.
+        if !is_endpoint(endpoint) || self.own.service.contains(&endpoint) {
             return Err(MapError::NotAnEndpoint(endpoint));
         }
         if let Some(there) = ours.pods.outward(endpoint) {
+            // Otherwise all pods are reached, and nothing is stored for one.
+            if self.own.reach == Reach::Strict {
+                self.publish(peer, endpoint, endpoint);
+            }
             return Ok(there);
         }
         // A pod of the peer itself: it need not go through this cluster.
@@ -201,15 +271,20 @@ impl Ipam {
         if external.here().contains(&endpoint) || map_to_network(endpoint, external.here()).is_none() {
             return Err(no_endpoint);
         }
-        let mut mapping = match self.mappings.get(&endpoint) {
-            Some(mapping) => mapping.clone(),
-            None => Mapping { ip: self.external.allocate(now)?, peers: BTreeSet::new() },
+        let ip = match self.mappings.get(&endpoint) {
+            Some(mapping) => mapping.ip,
+            None => self.external.allocate_beside(claimed, now)?,
         };
-        let ip = mapping.ip;
+        self.publish(peer, endpoint, ip);
+        external.outward(ip).ok_or(no_endpoint)
+    }
+
+    fn publish(&mut self, peer: &str, endpoint: IpAddr, ip: IpAddr) {
+        let known = self.mappings.get(&endpoint).cloned();
+        let mut mapping = known.unwrap_or_else(|| Mapping::new(ip));
         if mapping.peers.insert(peer.to_owned()) {
             self.mappings.insert_mut(endpoint, mapping);
         }
-        external.outward(ip).ok_or(no_endpoint)
     }
 
     /// Ends the publication of an endpoint to a peer. What was not published stays as it is.
@@ -218,11 +293,49 @@ impl Ipam {
         if !mapping.peers.remove(peer) {
             return;
         }
-        if mapping.peers.is_empty() {
+        self.keep(endpoint, mapping, now);
+    }
+
+    /// Keeps how an endpoint is published, unless that is for nobody.
+    fn keep(&mut self, endpoint: IpAddr, mapping: Mapping, now: Timestamp) {
+        if mapping.is_idle() {
             self.external.free(mapping.ip, now);
             self.mappings.remove_mut(&endpoint);
         } else {
             self.mappings.insert_mut(endpoint, mapping);
+        }
+    }
+
+    /// The endpoints that are published to all peers.
+    pub(super) fn to_all(&self) -> BTreeSet<IpAddr> {
+        self.mappings.iter().filter(|(_, mapping)| mapping.to_all).map(|(endpoint, _)| *endpoint).collect()
+    }
+
+    /// Whether a node can be published: at other addresses it is reached without, or not at all.
+    pub(super) fn is_publishable(&self, node: &IpAddr) -> bool {
+        let is_named = self.own.pod.contains(node) || self.external().contains(node);
+        is_endpoint(*node) && !is_named && map_to_network(*node, self.external()).is_some()
+    }
+
+    /// Publishes an endpoint to all peers, those that are to come included.
+    pub(super) fn open(
+        &mut self,
+        claimed: &BTreeSet<IpAddr>,
+        endpoint: IpAddr,
+        now: Timestamp,
+    ) -> Result<(), Exhausted> {
+        let mapping = match self.mappings.get(&endpoint) {
+            Some(mapping) => mapping.clone(),
+            None => Mapping::new(self.external.allocate_beside(claimed, now)?),
+        };
+        self.mappings.insert_mut(endpoint, Mapping { to_all: true, ..mapping });
+        Ok(())
+    }
+
+    /// Leaves an endpoint to those for whom somebody asked.
+    pub(super) fn close(&mut self, endpoint: IpAddr, now: Timestamp) {
+        if let Some(mapping) = self.mappings.get(&endpoint).cloned() {
+            self.keep(endpoint, Mapping { to_all: false, ..mapping }, now);
         }
     }
 
@@ -237,25 +350,43 @@ impl Ipam {
         self.own.pod.contains(&ip)
     }
 
-    /// For each endpoint that is published to a peer under an address of its own, that address.
+    /// For each endpoint that is published to a peer, the address under which it is.
     pub fn redirections(&self, peer: &str) -> BTreeMap<IpAddr, IpAddr> {
         let to = |endpoint| Some((endpoint, self.redirection(peer, endpoint)?));
         self.published_to(peer).into_iter().filter_map(to).collect()
     }
 
-    /// The address under which an endpoint is published to a peer, if it has one of its own.
+    /// The address under which an endpoint is published to a peer, if it is.
     pub fn redirection(&self, peer: &str, endpoint: IpAddr) -> Option<IpAddr> {
-        let external = self.peers.get(peer)?.ours?.external?;
-        let mapping = self.mappings.get(&endpoint).filter(|mapping| mapping.peers.contains(peer))?;
-        external.outward(mapping.ip)
+        let ours = self.peers.get(peer)?.ours?;
+        let mapping = self.mappings.get(&endpoint).filter(|mapping| mapping.is_for(peer))?;
+        ours.pods.outward(endpoint).or_else(|| ours.external?.outward(mapping.ip))
     }
 
-    /// The endpoints that have an address of our external network, and how.
+    /// The peers to which an endpoint is published.
+    pub(super) fn published(&self, endpoint: &IpAddr) -> BTreeSet<String> {
+        match self.mappings.get(endpoint) {
+            Some(mapping) if mapping.to_all => self.peers.keys().cloned().collect(),
+            Some(mapping) => mapping.peers.clone(),
+            None => BTreeSet::new(),
+        }
+    }
+
+    /// Whether what stands for an endpoint can: for a pod only itself, for others an address of our external network.
+    pub(super) fn is_fit(&self, endpoint: &IpAddr, mapping: &Mapping) -> bool {
+        if self.own.pod.contains(endpoint) {
+            mapping.ip == *endpoint
+        } else {
+            self.external().contains(&mapping.ip)
+        }
+    }
+
+    /// The endpoints that are published, and how.
     pub fn mappings(&self) -> impl Iterator<Item = (&IpAddr, &Mapping)> {
         self.mappings.iter()
     }
 
-    /// How many endpoints have an address of our external network.
+    /// How many endpoints are published.
     pub fn mapped(&self) -> usize {
         self.mappings.size()
     }
@@ -263,6 +394,46 @@ impl Ipam {
     /// How an endpoint is mapped.
     pub fn mapping(&self, endpoint: &IpAddr) -> Option<&Mapping> {
         self.mappings.get(endpoint)
+    }
+}
+
+/// Where a peer's networks find their names.
+struct Names<'a> {
+    own: &'a OwnNetworks,
+    /// What is in use, or rests after others had it.
+    taken: Vec<IpNet>,
+    /// What the peer has, or had until just now.
+    former: Vec<Translation>,
+    /// What the peer calls its networks.
+    offered: Vec<IpNet>,
+}
+
+impl Names<'_> {
+    fn name(&mut self, network: IpNet) -> Result<Translation, Refusal> {
+        let taken: Networks = self.taken.iter().copied().collect();
+        let is_same =
+            |name: &&Translation| name.there() == network && taken.overlapping(&name.here()).is_none();
+        let named = match self.former.iter().find(is_same) {
+            Some(same) => *same,
+            None => self.other(network, &taken)?,
+        };
+        self.taken.push(named.here());
+        Ok(named)
+    }
+
+    /// A network keeps its name where that is free, and private: a peer must not draw traffic to itself that is meant
+    /// for the rest of the world. What another network of the peer is or was called comes last: it may want to keep that.
+    fn other(&self, network: IpNet, taken: &Networks) -> Result<Translation, Refusal> {
+        let former = self.former.iter().map(Translation::here);
+        let others: Vec<IpNet> = self.taken.iter().copied().chain(former).collect();
+        let is_private = self.own.pools.iter().any(|pool| pool.contains(&network));
+        if is_private && others.iter().copied().collect::<Networks>().overlapping(&network).is_none() {
+            return Ok(Translation::identity(network));
+        }
+        let avoided: Networks = others.into_iter().chain(self.offered.iter().copied()).collect();
+        let free = |taken| replacement(&network, &self.own.pools, taken);
+        let stand_in = free(&avoided).or_else(|| free(taken)).ok_or(Refusal::NoRoom(network))?;
+        Ok(Translation::new(stand_in, network)?)
     }
 }
 

@@ -5,6 +5,7 @@
 //! until it is said otherwise: [`stray`] tells of a node that lies outside.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use ferro_api::config::LiqonetConfig;
 use ferro_api::names::labels;
@@ -13,8 +14,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::ResourceExt as _;
 
-use super::OwnNetworks;
 use super::acquisition::shortest_mask;
+use super::{Ipam, Networks, OwnNetworks};
 
 /// So many bits the network of all pods is wider than that of one node, unless more are needed.
 const ROOM: u8 = 8;
@@ -35,6 +36,12 @@ pub enum UnknownNetwork {
          liqonetConfig.podCIDR in the ClusterConfig"
     )]
     PodsUnclear(IpNet, IpNet),
+    /// What would be the network of pods also holds something else.
+    #[error(
+        "the network of this cluster's pods is taken to be {0}, which also holds {1}; set liqonetConfig.podCIDR \
+         in the ClusterConfig"
+    )]
+    PodsAmongOthers(IpNet, IpNet),
     /// There is no `ServiceCIDR`.
     #[error(
         "the network of this cluster's services is not known; set liqonetConfig.serviceCIDR in the ClusterConfig"
@@ -53,23 +60,52 @@ pub fn own_networks<'a>(
     stored: Option<IpNet>,
 ) -> Result<OwnNetworks, UnknownNetwork> {
     let nodes: Vec<&Node> = nodes.into_iter().filter(|node| is_real(node)).collect();
+    let known = services_of(services);
+    let configured = config.service_cidr.as_ref().map(|text| network("serviceCIDR", text)).transpose()?;
+    // No network of a peer may hide a node.
+    let of_nodes = nodes.iter().flat_map(|node| addresses(node, &["InternalIP", "ExternalIP"]));
+    let mut reserved: BTreeSet<IpNet> = of_nodes.map(IpNet::from).collect();
     let pod = match (&config.pod_cidr, stored) {
         (Some(text), _) => network("podCIDR", text)?,
         (None, Some(stored)) => stored,
-        (None, None) => pods_of(&nodes)?,
+        (None, None) => {
+            let others: Networks = reserved.iter().chain(&known).chain(&configured).copied().collect();
+            pods_of(&nodes, &others)?
+        }
     };
-    let known = services_of(services);
-    let service = match &config.service_cidr {
-        Some(text) => network("serviceCIDR", text)?,
+    let service = match configured {
+        Some(service) => service,
         None => known.iter().copied().find(|it| is_alike(it, &pod)).ok_or(UnknownNetwork::Services)?,
     };
-    let mut reserved: BTreeSet<IpNet> = nodes.iter().flat_map(|node| addresses(node)).collect();
     reserved.extend(known.into_iter().filter(|network| *network != service));
     for text in &config.reserved_cidrs {
         reserved.insert(network("reservedCIDRs", text)?);
     }
     let pools = config.pools().iter().map(|text| network("pools", text)).collect::<Result<_, _>>()?;
-    Ok(OwnNetworks { pod, service, reserved, pools })
+    Ok(OwnNetworks { pod, service, reserved, pools, reach: config.reach() })
+}
+
+impl OwnNetworks {
+    /// Keeps these hosts reachable, too: no network of a peer may hide them.
+    pub fn reserve(&mut self, hosts: impl IntoIterator<Item = IpAddr>) {
+        self.reserved.extend(hosts.into_iter().map(IpNet::from));
+    }
+}
+
+/// The addresses at which nodes know each other.
+pub fn node_addresses<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> BTreeSet<IpAddr> {
+    let real = nodes.into_iter().filter(|node| is_real(node));
+    real.flat_map(|node| addresses(node, &["InternalIP"])).collect()
+}
+
+/// The first network that is to be kept free and was given to a peer before that was known: the peer, its network, and
+/// what that hides.
+pub fn hidden(ipam: &Ipam) -> Option<(&String, IpNet, IpNet)> {
+    let reserved: Networks = ipam.own().reserved.iter().copied().collect();
+    ipam.peers().iter().find_map(|(peer, agreement)| {
+        let hides = |network: IpNet| Some((peer, network, *reserved.overlapping(&network)?));
+        agreement.networks().find_map(hides)
+    })
 }
 
 /// The first node whose pods are not in the network of pods, and where they are.
@@ -88,8 +124,9 @@ fn network(field: &'static str, text: &str) -> Result<IpNet, UnknownNetwork> {
     read.map(|network| network.trunc()).ok_or_else(|| UnknownNetwork::Unreadable(field, text.to_owned()))
 }
 
-/// One network around those of all nodes, of the family that comes first on them.
-fn pods_of(nodes: &[&Node]) -> Result<IpNet, UnknownNetwork> {
+/// One network around those of all nodes, of the family that comes first on them. It has less room for nodes to come
+/// where it would hold others, too: the nodes themselves, or services.
+fn pods_of(nodes: &[&Node], others: &Networks) -> Result<IpNet, UnknownNetwork> {
     let of_nodes: Vec<IpNet> = nodes.iter().filter_map(|node| pods_of_node(node)).collect();
     let (Some(first), Some(last)) = (of_nodes.iter().min(), of_nodes.iter().max()) else {
         return Err(UnknownNetwork::Pods);
@@ -101,6 +138,12 @@ fn pods_of(nodes: &[&Node]) -> Result<IpNet, UnknownNetwork> {
     while !of_nodes.iter().all(|network| around.contains(network)) {
         let wider = around.supernet().filter(|wider| wider.prefix_len() >= shortest_mask(wider));
         around = wider.ok_or_else(unclear)?;
+    }
+    while let Some(other) = others.overlapping(&around) {
+        let narrower = around.prefix_len() + 1;
+        let half = IpNet::new(first.network(), narrower).map(|half| half.trunc()).ok();
+        let half = half.filter(|half| of_nodes.iter().all(|network| half.contains(network)));
+        around = half.ok_or(UnknownNetwork::PodsAmongOthers(around, *other))?;
     }
     Ok(around)
 }
@@ -123,15 +166,17 @@ fn is_alike(a: &IpNet, b: &IpNet) -> bool {
     a.max_prefix_len() == b.max_prefix_len()
 }
 
-/// The addresses of a node, each as a network of its own: no network of a peer may hide it.
-fn addresses(node: &Node) -> Vec<IpNet> {
+/// The addresses of a node that are of these types.
+fn addresses(node: &Node, types: &[&str]) -> Vec<IpAddr> {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-    let ips = addresses.iter().filter(|address| matches!(&*address.type_, "InternalIP" | "ExternalIP"));
-    ips.filter_map(|address| Some(IpNet::from(address.address.parse::<std::net::IpAddr>().ok()?))).collect()
+    let ips = addresses.iter().filter(|address| types.contains(&&*address.type_));
+    ips.filter_map(|address| address.address.parse().ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use ferro_api::config::Reach;
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -175,10 +220,66 @@ mod tests {
     }
 
     #[test]
+    fn nodes_and_services_are_not_taken_for_pods() {
+        let found = |pods: &[&str], ip: &str, cidr: &str| {
+            let nodes: Vec<Node> = pods.iter().map(|pods| node(pods, ip)).collect();
+            let services = [services("kubernetes", &[cidr])];
+            own_networks(&LiqonetConfig::default(), &nodes, &services, None).map(|own| own.pod)
+        };
+        let one = &["10.0.8.0/24"][..];
+        assert_eq!(found(one, "172.18.0.3", "10.96.0.0/16"), Ok(net("10.0.0.0/16")));
+        assert_eq!(found(one, "10.0.200.3", "10.96.0.0/16"), Ok(net("10.0.0.0/17")));
+        assert_eq!(found(one, "172.18.0.3", "10.0.16.0/20"), Ok(net("10.0.0.0/20")));
+        let two = &["10.0.8.0/24", "10.0.9.0/24"][..];
+        assert_eq!(found(two, "10.0.10.3", "10.96.0.0/16"), Ok(net("10.0.8.0/23")));
+        let within = found(&["10.0.8.0/24", "10.0.11.0/24"], "10.0.10.3", "10.96.0.0/16");
+        let node = net("10.0.10.3/32");
+        assert_eq!(within, Err(UnknownNetwork::PodsAmongOthers(net("10.0.8.0/22"), node)));
+        let within = found(one, "10.0.8.3", "10.96.0.0/16").unwrap_err();
+        assert!(within.to_string().contains("also holds 10.0.8.3/32"), "{within}");
+    }
+
+    #[test]
+    fn nodes_are_known_by_their_internal_addresses_and_those_of_peers_are_none() {
+        let mut virtual_node = node("10.244.9.0/24", "172.18.0.9");
+        virtual_node
+            .labels_mut()
+            .insert(labels::TYPE_VIRTUAL_NODE.key().to_owned(), labels::TYPE_VIRTUAL_NODE.value().to_owned());
+        let mut outer = node("10.244.1.0/24", "172.18.0.4");
+        let addresses = outer.status.as_mut().unwrap().addresses.as_mut().unwrap();
+        addresses[1].type_ = "ExternalIP".into();
+        addresses[1].address = "198.51.100.4".into();
+        let nodes = [node("10.244.0.0/24", "172.18.0.3"), outer, virtual_node];
+        let expected = ["172.18.0.3", "172.18.0.4"].map(|text| text.parse().unwrap());
+        assert_eq!(node_addresses(&nodes), expected.into());
+    }
+
+    #[test]
     fn a_node_outside_is_found() {
         let nodes = [node("10.244.0.0/24", "172.18.0.3"), node("10.245.0.0/24", "172.18.0.4")];
         assert_eq!(stray(&nodes, &net("10.244.0.0/15")), None);
         assert_eq!(stray(&nodes, &net("10.244.0.0/16")).unwrap().1, net("10.245.0.0/24"));
+    }
+
+    #[test]
+    fn hosts_that_must_be_reached_are_not_given_to_peers() {
+        let own = OwnNetworks {
+            pod: net("10.244.0.0/16"),
+            service: net("10.96.0.0/16"),
+            reserved: BTreeSet::new(),
+            pools: super::super::default_pools(),
+            reach: Reach::Default,
+        };
+        let offered = |pod: &str| super::super::Offered { pod: net(pod), external: None };
+        let mut ipam = Ipam::new(own, 24).unwrap();
+        let now = Timestamp::UNIX_EPOCH;
+        ipam.acquire("early", offered("10.7.0.0/16"), now).unwrap();
+        assert_eq!(hidden(&ipam), None);
+        ipam.own.reserve(["10.7.0.3", "10.8.0.3"].map(|ip| ip.parse().unwrap()));
+        let early = "early".to_owned();
+        assert_eq!(hidden(&ipam), Some((&early, net("10.7.0.0/16"), net("10.7.0.3/32"))));
+        let late = ipam.names_for("late", offered("10.8.0.0/16"), now).unwrap();
+        assert!(!late.their_pods.is_identity(), "{late:?}");
     }
 
     #[test]

@@ -1,16 +1,22 @@
 //! How a tunnel fares, as it is shown: its state at once, figures only when they say something new.
 //!
-//! A gateway measures twice a second, and the API is not the place for that; metrics are.
+//! A gateway measures twice a second, and the API is not the place for that; metrics are. Nor is it for what a peer can
+//! change with every packet, which is where it sends from.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ferro_api::net::{Connection, ConnectionStatus, Probe, Throughput};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// So many probes in a row without an answer mean that the tunnel is down.
-pub const MISSED: u32 = 3;
+use super::config::PUBLIC_KEY;
+
+/// So many probes in a row without an answer mean that the tunnel is down: five seconds, which a burst of traffic or a
+/// handshake that has to be repeated does not take. The first answer means that it is up again.
+pub const MISSED: u32 = 10;
 /// Figures are written at most this often.
 const FIGURES: Duration = Duration::from_mins(1);
 /// Round trips that differ by less are the same.
@@ -19,6 +25,15 @@ const NOISE: u32 = 200;
 const LITTLE_LOSS: u16 = 10;
 /// Throughputs below this are none, in bytes per second: probes alone make as much.
 const TRICKLE: u64 = 1024;
+
+/// Throughput is an average over so long: it is that of now, and does not jump with every packet.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// Under this name it is shown where the peer is.
+const ENDPOINT: &str = "endpoint";
+
+/// What is said of the tunnels of a silent gateway.
+const UNHEARD: &str = "the gateway of this cluster is silent; is the pod of ferro-gateway running, and does it reach the API server?";
 
 /// What the probes through a tunnel tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,10 +55,45 @@ pub struct Observed {
     pub has_session: bool,
     /// Where the peer is.
     pub endpoint: Option<SocketAddr>,
+    /// The key that sessions with it are made by.
+    pub public_key: Option<[u8; 32]>,
     /// What the probes tell, where the peer answers any.
     pub probe: Option<Measured>,
-    /// What went through it since that was last shown.
+    /// What goes through it: see [`Pace`].
     pub throughput: Option<Throughput>,
+}
+
+/// How much goes through a tunnel, from how much has gone through it at looks that are far enough apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pace {
+    at: Instant,
+    sent: u64,
+    received: u64,
+    throughput: Option<Throughput>,
+}
+
+impl Pace {
+    /// The first look: so many bytes until now.
+    pub fn new(sent: u64, received: u64, now: Instant) -> Self {
+        Self { at: now, sent, received, throughput: None }
+    }
+
+    /// What goes through, after another look; none as long as that is not known.
+    pub fn look(&mut self, sent: u64, received: u64, now: Instant) -> Option<Throughput> {
+        let took = now.saturating_duration_since(self.at);
+        if took >= SPAN {
+            let pace = |after: u64, before: u64| {
+                let bytes = u128::from(after.saturating_sub(before));
+                u64::try_from(bytes * 1000 / took.as_millis()).ok()
+            };
+            let throughput = Throughput {
+                sent_bytes_per_second: pace(sent, self.sent),
+                received_bytes_per_second: pace(received, self.received),
+            };
+            *self = Self { throughput: Some(throughput), ..Self::new(sent, received, now) };
+        }
+        self.throughput.clone()
+    }
 }
 
 impl Observed {
@@ -71,13 +121,33 @@ pub fn connection(observed: &Observed, now: Timestamp) -> Connection {
             (ConnectionStatus::Connecting, "the peer has not said yet where its gateway is".to_owned())
         }
     };
+    // It is merged in: what was said of the key stays when the tunnel goes down, and others claim that it is theirs.
+    let key = observed.public_key.filter(|_| observed.is_up()).map(|key| STANDARD.encode(key));
+    let key = key.map(|key| (PUBLIC_KEY.to_owned(), key));
+    let endpoint = endpoint.map(|endpoint| (ENDPOINT.to_owned(), endpoint));
     Connection {
         status: Some(status),
         status_message: Some(message),
-        peer_configuration: endpoint.map(|endpoint| ("endpoint".to_owned(), endpoint)).into_iter().collect(),
+        peer_configuration: endpoint.into_iter().chain(key).collect(),
         probe: observed.probe.and_then(|measured| figures(&measured, now)),
         throughput: observed.throughput.clone(),
     }
+}
+
+/// What is shown of a tunnel whose gateway is silent. Whatever it said last may be long over.
+pub fn unheard(last: Connection) -> Connection {
+    Connection {
+        status: Some(ConnectionStatus::Connecting),
+        status_message: Some(UNHEARD.to_owned()),
+        peer_configuration: last.peer_configuration,
+        probe: None,
+        throughput: None,
+    }
+}
+
+/// Whether a tunnel is shown as one whose gateway is silent.
+pub fn is_unheard(shown: &Connection) -> bool {
+    shown.status_message.as_deref() == Some(UNHEARD)
 }
 
 fn figures(measured: &Measured, now: Timestamp) -> Option<Probe> {
@@ -91,25 +161,29 @@ fn figures(measured: &Measured, now: Timestamp) -> Option<Probe> {
     })
 }
 
-/// Whether it is worth a write to show this in place of what is shown.
-pub fn is_news(shown: Option<&Connection>, seen: &Connection, now: Timestamp) -> bool {
+/// Whether it is worth a write to show this in place of what is shown, and was written so long ago, if that is known.
+pub fn is_news(shown: Option<&Connection>, seen: &Connection, age: Option<Duration>) -> bool {
     let Some(shown) = shown else { return true };
-    let state = |of: &Connection| (of.status, of.status_message.clone(), of.peer_configuration.clone());
     if state(shown) != state(seen) {
         return true;
     }
-    match (&shown.probe, &seen.probe) {
+    let is_elsewhere = shown.peer_configuration != seen.peer_configuration;
+    let has_other_figures = match (&shown.probe, &seen.probe) {
         (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(before), Some(after)) => {
-            is_old(before, now) && (differ(before, after) || is_other_pace(shown, seen))
-        }
-    }
+        (None, Some(_)) => return true,
+        (Some(before), Some(after)) => differ(before, after) || is_other_pace(shown, seen),
+    };
+    age.is_none_or(|age| age >= FIGURES) && (is_elsewhere || has_other_figures)
 }
 
-fn is_old(probe: &Probe, now: Timestamp) -> bool {
-    let written = probe.measured_at.as_ref().map(|Time(at)| now.duration_since(*at));
-    written.is_none_or(|age| age >= FIGURES.try_into().unwrap_or_default())
+/// What is shown, but for where the peer is, and for figures.
+fn state(of: &Connection) -> (Option<ConnectionStatus>, String, Option<&String>) {
+    let text = of.status_message.clone().unwrap_or_default();
+    let text = match of.peer_configuration.get(ENDPOINT) {
+        Some(endpoint) => text.replace(endpoint, ""),
+        None => text,
+    };
+    (of.status, text, of.peer_configuration.get(PUBLIC_KEY))
 }
 
 fn differ(before: &Probe, after: &Probe) -> bool {
@@ -145,6 +219,7 @@ mod tests {
         Observed {
             has_session: true,
             endpoint: Some("192.0.2.7:5871".parse().unwrap()),
+            public_key: Some([7; 32]),
             probe: Some(Measured { round_trip, ..Measured::default() }),
             throughput: None,
         }
@@ -158,11 +233,33 @@ mod tests {
     fn a_tunnel_is_up_when_probes_come_back() {
         let up = measured(900);
         assert!(up.is_up());
+        let slow = Measured { missed: MISSED - 1, ..up.probe.unwrap() };
+        assert!(with_probe(&up, Some(slow)).is_up(), "a short silence is not the end");
         let silent = Measured { missed: MISSED, ..up.probe.unwrap() };
         assert!(!with_probe(&up, Some(silent)).is_up());
         assert!(!with_probe(&up, Some(Measured::default())).is_up());
         assert!(with_probe(&up, None).is_up());
         assert!(!Observed { has_session: false, ..up }.is_up());
+    }
+
+    #[test]
+    fn throughput_is_that_of_the_last_seconds_however_long_all_was_quiet() {
+        let (start, mut pace) = (Instant::now(), Pace::new(1_000_000, 0, Instant::now()));
+        let mut look = |second, sent, received| {
+            let seen = pace.look(sent, received, start + Duration::from_secs(second));
+            seen.map(|seen| (seen.sent_bytes_per_second.unwrap(), seen.received_bytes_per_second.unwrap()))
+        };
+        assert_eq!(look(9, 9_000_000, 0), None, "too soon to tell");
+        let night = 8 * 3600;
+        for second in (20..=night).step_by(10) {
+            look(second, 1_000_000, 0);
+        }
+        assert_eq!(look(night + 1, 9_000_000, 0), Some((0, 0)));
+        assert_eq!(look(night + 10, 21_000_000, 500), Some((2_000_000, 50)));
+        assert_eq!(look(night + 15, 21_000_000, 500), Some((2_000_000, 50)));
+        assert_eq!(look(night + 20, 21_000_000, 500), Some((0, 0)));
+        // A session with another key counts from the beginning.
+        assert_eq!(look(night + 30, 100, 0), Some((0, 0)));
     }
 
     #[test]
@@ -177,17 +274,43 @@ mod tests {
 
     #[test]
     fn states_are_written_at_once_and_figures_when_they_say_something() {
-        let first = connection(&measured(1_000), start());
-        assert!(is_news(None, &first, start()));
-        assert!(!is_news(Some(&first), &connection(&measured(1_100), start()), start()));
-        let later = start() + FIGURES;
-        assert!(!is_news(Some(&first), &connection(&measured(1_100), later), later));
-        assert!(!is_news(Some(&first), &connection(&measured(9_000), start()), start()));
-        assert!(is_news(Some(&first), &connection(&measured(9_000), later), later));
+        let (now, soon, later) = (start(), Some(Duration::ZERO), Some(FIGURES));
+        let first = connection(&measured(1_000), now);
+        let same = connection(&measured(1_100), now);
+        assert!(is_news(None, &first, None));
+        assert!(!is_news(Some(&first), &same, soon) && !is_news(Some(&first), &same, later));
+        let slow = connection(&measured(9_000), now);
+        assert!(!is_news(Some(&first), &slow, soon) && is_news(Some(&first), &slow, later));
+        assert!(is_news(Some(&first), &slow, None), "nobody knows how old it is");
         let busy = Throughput { sent_bytes_per_second: Some(1 << 20), ..Throughput::default() };
-        let busy = connection(&Observed { throughput: Some(busy), ..measured(1_000) }, later);
-        assert!(is_news(Some(&first), &busy, later) && !is_news(Some(&first), &busy, start()));
-        let down = connection(&Observed { has_session: false, ..measured(1_000) }, start());
-        assert!(is_news(Some(&first), &down, start()));
+        let busy = connection(&Observed { throughput: Some(busy), ..measured(1_000) }, now);
+        assert!(is_news(Some(&first), &busy, later) && !is_news(Some(&first), &busy, soon));
+        let down = connection(&Observed { has_session: false, ..measured(1_000) }, now);
+        assert!(is_news(Some(&first), &down, soon));
+    }
+
+    #[test]
+    fn a_key_is_shown_once_packets_get_through_with_it() {
+        let key =
+            |observed: &Observed| connection(observed, start()).peer_configuration.get("publicKey").cloned();
+        let up = measured(1);
+        assert_eq!(key(&up), Some(STANDARD.encode([7; 32])));
+        assert_eq!(key(&Observed { has_session: false, ..up.clone() }), None);
+        assert_eq!(key(&with_probe(&up, Some(Measured::default()))), None, "a session alone is not enough");
+        let anew = connection(&Observed { public_key: Some([8; 32]), ..up.clone() }, start());
+        assert!(is_news(Some(&connection(&up, start())), &anew, Some(Duration::ZERO)));
+    }
+
+    #[test]
+    fn where_a_peer_sends_from_is_no_news_by_itself() {
+        let (soon, later) = (FIGURES.checked_sub(Duration::from_secs(1)), Some(FIGURES));
+        let without_session = Observed { has_session: false, ..measured(1_000) };
+        let without_probes = with_probe(&measured(1_000), None);
+        for observed in [measured(1_000), without_session, without_probes] {
+            let moved = Observed { endpoint: Some("198.51.100.3:9".parse().unwrap()), ..observed.clone() };
+            let (before, after) = (connection(&observed, start()), connection(&moved, start()));
+            assert_ne!(before, after);
+            assert!(!is_news(Some(&before), &after, soon) && is_news(Some(&before), &after, later));
+        }
     }
 }

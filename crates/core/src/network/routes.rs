@@ -1,4 +1,5 @@
-//! What the kernel of a node needs so that its pods reach those of peers: links, routes, rules, and no masquerade.
+//! What the kernel of a node needs so that its pods reach those of peers: links, routes, rules, and no masquerade; and so
+//! that peers reach no more than that.
 //!
 //! Pods send to a peer by the node that the gateway is on, over a VXLAN of our own, which leaves the network of the
 //! cluster alone. `plan` says what is wanted, from a snapshot; `changes` says what to do about it, from what is there.
@@ -15,11 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ferro_api::config::Reach;
 use ipnet::IpNet;
 
 pub use difference::{Change, changes};
-pub use peer::{Unreadable, peer};
-pub use plan::{Plan, Refusal, Unplanned, plan};
+pub use peer::{named, peer};
+pub use plan::{Plan, Refusal, Unplanned, overlay_mtu, plan};
 
 /// How the names of all our links begin.
 pub const PREFIX: &str = "ferro.";
@@ -27,10 +29,11 @@ pub const PREFIX: &str = "ferro.";
 pub const OVERLAY: &str = "ferro.vxlan";
 /// The link from a node to the gateway on it. The gateway makes it.
 pub const GATEWAY: &str = "ferro.host";
-/// The number of our VXLAN, and its UDP port: neither the registered one nor the one that CNIs use.
+/// The number of our VXLAN, and its UDP port: neither the registered one nor the one that CNIs use, and below those that
+/// a kernel gives to anybody who asks for a port, whom it would be taken from.
 pub const VNI: u32 = 1880;
 /// See [`VNI`].
-pub const PORT: u16 = 51880;
+pub const PORT: u16 = 18_800;
 /// The routing table for what comes out of the gateway, and the priority of the rule that leads there.
 pub const TABLE: u32 = 1880;
 /// The table that everybody uses.
@@ -93,13 +96,13 @@ pub struct Node {
     pub pods: Vec<IpNet>,
 }
 
-/// A cluster to which there is a tunnel.
+/// A cluster whose networks have names here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its networks, as they are named here.
     pub views: Vec<IpNet>,
-    /// The address of the node that the gateway is on.
-    pub gateway: IpAddr,
+    /// The address of the node that the gateway is on; none while there is no tunnel to go by.
+    pub gateway: Option<IpAddr>,
     /// The network of the pods of this cluster.
     pub own_pods: Option<IpNet>,
 }
@@ -111,12 +114,14 @@ pub struct Snapshot<'a> {
     pub node: &'a str,
     /// All nodes that are real.
     pub nodes: &'a [Node],
-    /// All peers to which there is a tunnel.
+    /// All peers; of two with the same network the first has it.
     pub peers: &'a [Peer],
     /// The largest packet on the interface that has the node's address.
     pub mtu: u32,
     /// The networks that the node's own interfaces are in, but for those of ours.
     pub local: &'a [IpNet],
+    /// What peers reach.
+    pub reach: Reach,
 }
 
 /// What a kernel has, or is to have, of ours.
@@ -132,7 +137,7 @@ pub struct Wanted {
     pub routes: BTreeSet<Route>,
     /// Rules that lead to our table.
     pub rules: BTreeSet<Rule>,
-    /// What keeps its address although a CNI would change it.
+    /// What keeps its address although a CNI would change it, and what is kept out.
     pub exemptions: BTreeMap<Family, Exemption>,
 }
 
@@ -221,7 +226,8 @@ pub struct Rule {
     pub table: u32,
 }
 
-/// What keeps its address on the way out of a node, whatever others would make of it.
+/// What keeps its address on the way out of a node, whatever others would make of it; and what does not get in, though
+/// the node would take it.
 ///
 /// All sets are as short as can be and hold no network twice: a kernel takes no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -234,4 +240,8 @@ pub struct Exemption {
     pub inside: BTreeSet<IpNet>,
     /// Whether what comes from peers and goes elsewhere gets the node's address, since nobody there knows the peers.
     pub masquerades: bool,
+    /// Addresses of the nodes: the link between them takes nothing that comes from elsewhere.
+    pub nodes: BTreeSet<IpNet>,
+    /// Whether what comes from peers reaches the node itself at the addresses that it has among those of pods.
+    pub opens_node: bool,
 }

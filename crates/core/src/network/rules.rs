@@ -2,6 +2,8 @@
 //!
 //! The gateway runs no iptables; the lines say what its own table does, in words that are known.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -26,17 +28,24 @@ impl Rules {
     pub fn of(peer: &str, table: &PeerTable) -> Self {
         let redirected = table
             .redirections()
-            .iter()
+            .into_iter()
             .map(|(address, endpoint)| format!("-d {address} -j DNAT --to-destination {endpoint}"));
         let published = table
             .published()
-            .iter()
+            .into_iter()
             .map(|(endpoint, address)| format!("-s {endpoint} -j SNAT --to-source {address}"));
         let (pods, transit) = (&table.ours().pods, table.transit());
+        let reached = match table.open_pods() {
+            None => vec![inward(pods)],
+            Some(only) => {
+                let only = only.into_iter().filter_map(|pod| one(pods, pod));
+                only.chain([answers(pods)]).collect()
+            }
+        };
         Self {
             chain: chain(peer),
             views: table.views().to_vec(),
-            inbound: redirected.chain([inward(pods)]).chain(transit.iter().map(inward)).collect(),
+            inbound: redirected.chain(reached).chain(transit.iter().map(inward)).collect(),
             outbound: [outward(pods)]
                 .into_iter()
                 .chain(published)
@@ -48,6 +57,16 @@ impl Rules {
 
 fn inward(network: &Translation) -> String {
     prefix("-d", network.there(), network.here())
+}
+
+/// One pod of a network of which not all are reached.
+fn one(network: &Translation, pod: IpAddr) -> Option<String> {
+    Some(format!("-d {} -j DNAT --to-destination {pod}", network.outward(pod)?))
+}
+
+/// What passes to the others of it.
+fn answers(network: &Translation) -> String {
+    prefix("-m conntrack --ctdir REPLY -d", network.there(), network.here())
 }
 
 fn outward(network: &Translation) -> String {
@@ -63,7 +82,7 @@ fn prefix(which: &str, before: IpNet, after: IpNet) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Agreement, Ours};
+    use super::super::{Agreement, Ours, ReachablePods};
     use super::*;
 
     fn network(here: &str, there: &str) -> Translation {
@@ -71,13 +90,17 @@ mod tests {
     }
 
     fn rules(ours: Translation, transit: Vec<Translation>) -> Rules {
+        Rules::of("cluster-1", &table(ours, transit))
+    }
+
+    fn table(ours: Translation, transit: Vec<Translation>) -> PeerTable {
         let agreement = Agreement {
             their_pods: network("10.0.0.0/24", "10.244.0.0/24"),
             their_external: Some(network("192.168.7.0/24", "192.168.0.0/24")),
             ours: Some(Ours { pods: ours, external: None }),
         };
         let written = [("10.0.0.5".parse().unwrap(), "192.168.0.45".parse().unwrap())].into();
-        Rules::of("cluster-1", &PeerTable::new(&agreement, &written, transit).unwrap())
+        PeerTable::new(&agreement, &written, transit).unwrap()
     }
 
     #[test]
@@ -106,6 +129,21 @@ mod tests {
                 "-s 10.2.0.0/24 -j NETMAP --to 10.5.0.0/24",
             ]
         );
+    }
+
+    #[test]
+    fn where_not_all_pods_are_reached_those_are_shown_that_are() {
+        let only = ["10.244.0.9".parse().unwrap(), "10.9.9.9".parse().unwrap()].into();
+        let table = table(network("10.244.0.0/24", "10.0.40.0/24"), Vec::new());
+        let shown = Rules::of("cluster-1", &table.reaching(ReachablePods::Only(only)));
+        assert_eq!(
+            shown.inbound[1..],
+            [
+                "-d 10.0.40.9 -j DNAT --to-destination 10.244.0.9",
+                "-m conntrack --ctdir REPLY -d 10.0.40.0/24 -j NETMAP --to 10.244.0.0/24",
+            ]
+        );
+        assert_eq!(shown.outbound[0], "-s 10.244.0.0/24 -j NETMAP --to 10.0.40.0/24");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The address manager as it is stored: an `IpamStorage` with nothing in it that cannot be read back.
 //!
 //! What the printed fields have no room for stands in `prefixes`, in a form of our own with a version in it: under a
-//! peer's network what the peer itself calls it, under the external network where to look for the next address, and
-//! under a single address since when it rests. The [`layout`] says which object of several holds what.
+//! peer's network what the peer itself calls it, and, if it has the name no longer, whose it was and since when it rests;
+//! under the external network where to look for the next address, and under a single address since when it rests. The
+//! [`layout`] says which object of several holds what.
 
 pub mod layout;
 
@@ -15,6 +16,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::ipam::Rest;
 use super::{Agreement, ExternalAddresses, Ipam, Mapping, Naming, Ours, OwnNetworks, Translation};
 
 /// A storage that does not make sense.
@@ -36,7 +38,7 @@ pub enum BadStorage {
 }
 
 /// What stands in `prefixes` under a network.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Record {
     version: u32,
@@ -49,9 +51,15 @@ struct Record {
     /// The number of the change that wrote it: of several, the latest knows best where to look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     turn: Option<u64>,
-    /// Since when the one address rests.
+    /// In the first object: so many objects there may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parts: Option<u32>,
+    /// Since when the address or network rests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
+    /// Whose network it was that rests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peer: Option<String>,
 }
 
 impl Record {
@@ -61,6 +69,10 @@ impl Record {
 
     fn rest(since: Timestamp) -> Self {
         Self { since: Some(since), ..Self::new() }
+    }
+
+    fn former(rest: &Rest) -> Self {
+        Self { since: Some(rest.since), peer: Some(rest.peer.clone()), ..Self::original(rest.original) }
     }
 
     fn original(network: IpNet) -> Self {
@@ -98,8 +110,15 @@ impl Ipam {
     fn records(&self) -> impl Iterator<Item = (IpNet, Record)> {
         let external = &self.external;
         let resting = external.resting().map(|(ip, since)| (IpNet::from(ip), Record::rest(since)));
-        let of_peers = self.peers.values().flat_map(originals);
-        std::iter::once((external.network(), Record::next(external, 0))).chain(resting).chain(of_peers)
+        let next = std::iter::once((external.network(), Record::next(external, 0)));
+        next.chain(resting).chain(self.names())
+    }
+
+    /// What peers call their networks, and called those that rest.
+    fn names(&self) -> impl Iterator<Item = (IpNet, Record)> {
+        let theirs = self.peers.values().flat_map(Agreement::theirs);
+        let theirs = theirs.map(|network| (network.here(), Record::original(network.there())));
+        theirs.chain(self.resting.iter().map(|(network, rest)| (*network, Record::former(rest))))
     }
 
     /// From what is stored, in a cluster with these networks; none when nothing is stored yet.
@@ -112,7 +131,7 @@ impl Ipam {
         let mut mappings = BTreeMap::new();
         for (endpoint, mapping) in &storage.endpoint_mappings {
             let ip = read(&mapping.ip, &format!("endpointMappings[{endpoint}].ip"))?;
-            let mapping = Mapping { ip, peers: mapping.cluster_mappings.clone() };
+            let mapping = restored(ip, mapping);
             mappings.insert(read(endpoint, "a key of endpointMappings")?, mapping);
         }
         let next = record(storage, &external)?.and_then(|record| record.next).unwrap_or_default().into();
@@ -124,14 +143,23 @@ impl Ipam {
             peers.insert(peer.clone(), agreement(storage, subnets, own.pod, external)?);
         }
         let external = ExternalAddresses::restored(external, next, used, resting);
-        Ok(Some(Self { own, external, peers, mappings: mappings.into_iter().collect() }))
+        let (resting, mappings) = (former(storage)?, mappings.into_iter().collect());
+        Ok(Some(Self { own, external, peers, resting, mappings }))
     }
 }
 
-/// What a peer calls its networks.
-fn originals(agreement: &Agreement) -> impl Iterator<Item = (IpNet, Record)> + use<> {
-    let theirs = [Some(agreement.their_pods), agreement.their_external];
-    theirs.into_iter().flatten().map(|network| (network.here(), Record::original(network.there())))
+/// The names that rest.
+fn former(storage: &IpamStorageSpec) -> Result<BTreeMap<IpNet, Rest>, BadStorage> {
+    let mut found = BTreeMap::new();
+    for (network, bytes) in &storage.prefixes {
+        let Record { peer: Some(peer), since: Some(since), original: Some(original), .. } =
+            parse(network, bytes)?
+        else {
+            continue;
+        };
+        found.insert(read(network, "a key of prefixes")?, Rest { peer, original, since });
+    }
+    Ok(found)
 }
 
 /// Since when addresses of the external network rest.
@@ -150,10 +178,7 @@ fn resting(storage: &IpamStorageSpec, external: &IpNet) -> Result<BTreeMap<IpAdd
 }
 
 fn subnets(agreement: &Agreement) -> Subnets {
-    let there = |translation: Translation| {
-        let name = Naming::Replaced(translation.there());
-        if translation.is_identity() { Naming::Kept } else { name }.to_string()
-    };
+    let there = |translation: Translation| Naming::there(&translation).to_string();
     Subnets {
         local_nat_pod_cidr: agreement.ours.map(|ours| there(ours.pods)),
         remote_pod_cidr: Some(agreement.their_pods.here().to_string()),
@@ -163,7 +188,15 @@ fn subnets(agreement: &Agreement) -> Subnets {
 }
 
 fn stored(mapping: &Mapping) -> EndpointMapping {
-    EndpointMapping { ip: mapping.ip.to_string(), cluster_mappings: mapping.peers.clone() }
+    EndpointMapping {
+        ip: mapping.ip.to_string(),
+        cluster_mappings: mapping.peers.clone(),
+        all_clusters: mapping.to_all.then_some(true),
+    }
+}
+
+fn restored(ip: IpAddr, stored: &EndpointMapping) -> Mapping {
+    Mapping { ip, peers: stored.cluster_mappings.clone(), to_all: stored.all_clusters() }
 }
 
 fn read<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, BadStorage> {

@@ -4,12 +4,14 @@
 //! agreed on; what is known only there is left open.
 
 mod fault;
+pub mod probe;
 mod walk;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use ferro_api::config::Reach;
 use ferro_api::net::{ConnectionStatus, IpamStorage, NatMapping, TunnelEndpoint};
 use ipnet::IpNet;
 use serde::Serialize;
@@ -17,12 +19,12 @@ use serde::Serialize;
 pub use fault::{Fault, Link};
 pub use walk::trace;
 
-use super::Packet;
+use super::{Packet, routes};
 
 /// The interface over which nodes reach the gateway.
-pub const OVERLAY: &str = "ferro.vxlan";
+pub const OVERLAY: &str = routes::OVERLAY;
 /// The UDP port of that interface.
-pub const OVERLAY_PORT: u16 = 51880;
+pub const OVERLAY_PORT: u16 = routes::PORT;
 
 /// Everything that a way depends on.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub struct Snapshot {
     pub networks: Known,
     /// Whether somebody else joins the networks.
     pub external_mode: bool,
+    /// What peers can reach.
+    pub reach: Reach,
     /// Where the gateway runs.
     pub gateway: Option<Gateway>,
     /// All nodes, by name.

@@ -3,15 +3,20 @@
 //! The gateway and the commands read the same value here, so that what is shown is what is done. A field that cannot be
 //! read leaves out no more than what depends on it, and is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ferro_api::config::Reach;
+use ferro_api::names::labels;
 use ferro_api::net::{NatMapping, TunnelEndpoint, TunnelEndpointStatus};
 use ipnet::IpNet;
 use kube::ResourceExt as _;
 
-use super::config::{BACKEND, BadConfig, endpoint, parse, public_key};
-use super::{Agreement, Naming, Networks, Ours, PeerTable, Table, Translation, Unlike, map_to_network};
+use super::config::{BACKEND, BadConfig, another_backend, endpoint, parse, public_key};
+use super::{
+    Agreement, Naming, Networks, Ours, Packet, PeerTable, ReachablePods, Redirections, Table, Translation,
+    Unlike, map_to_network,
+};
 
 /// What a gateway needs to know of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +43,11 @@ pub struct ProbePair {
 }
 
 impl ProbePair {
+    /// The addresses of a probe that leaves here.
+    pub fn request(self) -> Packet {
+        Packet { source: self.ours, destination: self.theirs }
+    }
+
     fn of(agreement: &Agreement) -> Option<Self> {
         let ours = agreement.ours?.external?.there();
         Some(Self { ours: gateway_of(ours)?, theirs: gateway_of(agreement.their_external?.here())? })
@@ -84,12 +94,18 @@ pub enum Trouble {
     /// There is another tunnel to the same peer.
     #[error("there is already a tunnel to the same cluster: {0}")]
     Second(String),
+    /// By its key a peer is told from the others.
+    #[error("its publicKey is that of {0}; one of the two clusters has to make another one")]
+    SameKey(String),
+    /// A gateway has no tunnel to itself.
+    #[error("its publicKey is that of this cluster's own gateway")]
+    OwnKey,
     /// A network of the peer would hide another one.
     #[error("{0} stands for the peer here, and overlaps with {1}, which is in use")]
     Overlap(IpNet, IpNet),
     /// A pod is reached under the name of its network, and nothing else.
-    #[error("{0} is a pod of this cluster, which needs no redirection")]
-    Pod(IpAddr),
+    #[error("{0} is a pod of this cluster; only {1}, its name there, can stand for it")]
+    Pod(IpAddr, IpAddr),
     /// Two redirections contradict each other.
     #[error("{0} is redirected already: {1} stands for it")]
     Twice(IpAddr, IpAddr),
@@ -102,34 +118,72 @@ pub enum Trouble {
 }
 
 /// Everything that a gateway does to addresses, and what of the resources is not used.
-pub fn tables(endpoints: &[TunnelEndpoint], mappings: &[NatMapping]) -> (Table, Vec<Problem>) {
-    let (tunnels, problems) = tunnels(endpoints, mappings);
+pub fn tables(endpoints: &[TunnelEndpoint], mappings: &[NatMapping], reach: Reach) -> (Table, Vec<Problem>) {
+    let (endpoints, mappings): (Vec<_>, Vec<_>) = (endpoints.iter().collect(), mappings.iter().collect());
+    let (tunnels, problems) = tunnels_of(&endpoints, &mappings, reach);
     (Table { peers: tunnels.into_iter().map(|(peer, tunnel)| (peer, tunnel.table)).collect() }, problems)
 }
 
-/// The tunnel to each peer, by its identifier, and what of the resources is not used.
+/// The tunnel to each peer, by its identifier, and what of the resources is not used; each peer reaches all pods.
 pub fn tunnels(
     endpoints: &[TunnelEndpoint],
     mappings: &[NatMapping],
 ) -> (BTreeMap<String, Tunnel>, Vec<Problem>) {
+    let (endpoints, mappings): (Vec<_>, Vec<_>) = (endpoints.iter().collect(), mappings.iter().collect());
+    tunnels_of(&endpoints, &mappings, Reach::Default)
+}
+
+/// The same for whoever knows how far peers reach, and does not have the resources to itself: there may be many.
+pub fn tunnels_of(
+    endpoints: &[&TunnelEndpoint],
+    mappings: &[&NatMapping],
+    reach: Reach,
+) -> (BTreeMap<String, Tunnel>, Vec<Problem>) {
+    let published =
+        |peer: &str, ours: &Ours, problems: &mut Vec<Problem>| published(peer, ours, mappings, problems);
+    read_all(endpoints, reach, published)
+}
+
+/// The same for whoever was told what is published to each peer, and was told of contradictions there.
+pub fn tunnels_publishing(
+    endpoints: &[&TunnelEndpoint],
+    published: &BTreeMap<String, Redirections>,
+    reach: Reach,
+) -> (BTreeMap<String, Tunnel>, Vec<Problem>) {
+    read_all(endpoints, reach, |peer, _, _| published.get(peer).cloned().unwrap_or_default())
+}
+
+fn read_all(
+    endpoints: &[&TunnelEndpoint],
+    reach: Reach,
+    published: impl Fn(&str, &Ours, &mut Vec<Problem>) -> Redirections,
+) -> (BTreeMap<String, Tunnel>, Vec<Problem>) {
     let (mut found, mut problems) = (BTreeMap::new(), Vec::new());
     let mut taken: Vec<IpNet> = Vec::new();
     let mut firsts: BTreeMap<String, String> = BTreeMap::new();
+    let mut keys: BTreeMap<[u8; 32], String> = BTreeMap::new();
     // In an order of their own: whoever lists them, the same one comes first.
-    let mut sorted: Vec<&TunnelEndpoint> = endpoints.iter().collect();
+    let mut sorted = endpoints.to_vec();
     sorted.sort_by_key(|endpoint| (endpoint.creation_timestamp(), object(endpoint)));
     for endpoint in sorted {
         let peer = endpoint.spec.cluster_id.clone();
         let read = match firsts.get(&peer) {
             Some(first) => Err(Trouble::Second(first.clone())),
-            None => read(endpoint, &taken),
+            None => read(endpoint, &taken).and_then(|read| match keys.get(&read.3) {
+                Some(other) => Err(Trouble::SameKey(other.clone())),
+                None => Ok(read),
+            }),
         };
         match read {
             Ok((agreement, ours, address, key)) => {
                 taken.extend(agreement.networks());
                 firsts.insert(peer.clone(), object(endpoint));
-                let redirections = redirections(&peer, &ours, mappings, &mut problems);
-                let Some(table) = PeerTable::new(&agreement, &redirections, Vec::new()) else { continue };
+                keys.insert(key, object(endpoint));
+                let table = PeerTable::new(&agreement, &BTreeMap::new(), Vec::new());
+                let Some(table) = table else { continue };
+                // No pods of a peer run here yet.
+                let table = table.reaching(ReachablePods::of(reach, BTreeSet::new()));
+                let table = table.publishing(published(&peer, &ours, &mut problems));
                 let probe = ProbePair::of(&agreement);
                 let tunnel = Tunnel { agreement, table, endpoint: address, public_key: key, probe };
                 found.insert(peer, tunnel);
@@ -140,13 +194,24 @@ pub fn tunnels(
     (found, problems)
 }
 
+/// Leaves out the peer that claims to have the key of this cluster's gateway.
+pub fn without_ourselves(own: &[u8; 32], tunnels: &mut BTreeMap<String, Tunnel>) -> Vec<Problem> {
+    let ourselves = tunnels.extract_if(.., |_, tunnel| tunnel.public_key == *own);
+    let problem = |(peer, _): (String, Tunnel)| Problem {
+        object: format!("TunnelEndpoint of {peer}"),
+        peer,
+        trouble: Trouble::OwnKey,
+    };
+    ourselves.map(problem).collect()
+}
+
 type Read = (Agreement, Ours, SocketAddr, [u8; 32]);
 
 fn read(tunnel: &TunnelEndpoint, taken: &[IpNet]) -> Result<Read, Trouble> {
     let (spec, missing) = (&tunnel.spec, TunnelEndpointStatus::default());
     let status = tunnel.status.as_ref().unwrap_or(&missing);
     if spec.backend_type != BACKEND {
-        return Err(BadConfig::AnotherBackend(spec.backend_type.chars().take(64).collect()).into());
+        return Err(another_backend(&spec.backend_type).into());
     }
     let own_pods = status.local_pod_cidr.as_ref().ok_or(Trouble::Unprocessed("status.localPodCIDR"))?;
     let own_external = status.local_external_cidr.as_ref().map(|own| {
@@ -180,7 +245,11 @@ fn named_there(ours: &str, named: &str, fields: [&'static str; 2]) -> Result<Tra
 }
 
 /// A network of the peer and what it is called here.
-fn named_here(theirs: &str, named: &str, fields: [&'static str; 2]) -> Result<Translation, Trouble> {
+pub(super) fn named_here(
+    theirs: &str,
+    named: &str,
+    fields: [&'static str; 2],
+) -> Result<Translation, Trouble> {
     let theirs: IpNet = parse(fields[0], theirs, "a network")?;
     match parse(fields[1], named, "a network or None")? {
         Naming::Kept => Ok(Translation::identity(theirs)),
@@ -201,34 +270,21 @@ fn apart(agreement: &Agreement, ours: &Ours, taken: &[IpNet]) -> Result<(), Trou
     Ok(())
 }
 
-/// The endpoints that are redirected for a peer, each with the address that stands for it; whoever wrote them.
-fn redirections(
-    peer: &str,
-    ours: &Ours,
-    mappings: &[NatMapping],
-    problems: &mut Vec<Problem>,
-) -> BTreeMap<IpAddr, IpAddr> {
-    let (mut published, mut taken) = (BTreeMap::new(), BTreeMap::new());
+/// The endpoints that are published to a peer, each with the address that stands for it; whoever wrote them. What the
+/// address manager wrote comes first: callers were told so. Of a pod it only says that the peer may reach it.
+fn published(peer: &str, ours: &Ours, mappings: &[&NatMapping], problems: &mut Vec<Problem>) -> Redirections {
+    let mut published = Redirections::default();
     let mut of_peer: Vec<_> = mappings.iter().filter(|mapping| mapping.spec.cluster_id == peer).collect();
-    of_peer.sort_by_key(|mapping| (mapping.creation_timestamp(), mapping.name_any()));
+    of_peer.sort_by_key(|mapping| {
+        (!labels::PART_OF.is_on(&mapping.metadata), mapping.creation_timestamp(), mapping.name_any())
+    });
     for mapping in of_peer {
         for (endpoint, address) in &mapping.spec.cluster_mappings {
-            let entry = entry(endpoint, address, ours).and_then(|(endpoint, address)| {
-                match (published.get(&endpoint), taken.get(&address)) {
-                    (Some(other), _) if *other != address => Err(Trouble::Twice(endpoint, *other)),
-                    (None, Some(other)) => Err(Trouble::Taken(address, *other)),
-                    _ => Ok((endpoint, address)),
-                }
-            });
-            match entry {
-                Ok((endpoint, address)) => {
-                    published.insert(endpoint, address);
-                    taken.insert(address, endpoint);
-                }
-                Err(trouble) => {
-                    let object = format!("NatMapping {}", mapping.name_any());
-                    problems.push(Problem { peer: peer.to_owned(), object, trouble });
-                }
+            let entry = entry(endpoint, address, ours);
+            let added = entry.and_then(|(endpoint, address)| published.insert(endpoint, address));
+            if let Err(trouble) = added {
+                let object = format!("NatMapping {}", mapping.name_any());
+                problems.push(Problem { peer: peer.to_owned(), object, trouble });
             }
         }
     }
@@ -236,15 +292,11 @@ fn redirections(
 }
 
 fn entry(endpoint: &str, address: &str, ours: &Ours) -> Result<(IpAddr, IpAddr), Trouble> {
-    let endpoint: IpAddr = parse("a key of clusterMappings", endpoint, "an address")?;
-    let address: IpAddr = parse("clusterMappings", address, "an address")?;
-    if endpoint.is_ipv4() != address.is_ipv4() {
-        return Err(Trouble::Families(endpoint, address));
+    let (endpoint, address) = Redirections::read(endpoint, address)?;
+    match ours.pods.outward(endpoint) {
+        Some(name) if name != address => Err(Trouble::Pod(endpoint, name)),
+        _ => Ok((endpoint, address)),
     }
-    if ours.pods.here().contains(&endpoint) {
-        return Err(Trouble::Pod(endpoint));
-    }
-    Ok((endpoint, address))
 }
 
 fn object(endpoint: &TunnelEndpoint) -> String {

@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ferro_api::config::Reach;
+use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 
 use super::ipam::Mappings;
-use super::{Answer, Ipam, MapError, Offered, Refusal};
+use super::{Answer, Exhausted, Ipam, MapError, Offered, Refusal};
 
 /// Changes that are stored together.
 #[derive(Clone, Debug)]
@@ -21,7 +23,9 @@ pub struct Turn {
     pub(super) freed: BTreeMap<IpAddr, IpAddr>,
     /// Whether they may differ in what was agreed with peers.
     pub(super) is_agreement_touched: bool,
-    now: Timestamp,
+    /// Addresses of our external network that others use without having asked.
+    claimed: BTreeSet<IpAddr>,
+    pub(super) now: Timestamp,
 }
 
 impl Turn {
@@ -35,8 +39,14 @@ impl Turn {
             touched: BTreeSet::new(),
             freed: BTreeMap::new(),
             is_agreement_touched: false,
+            claimed: BTreeSet::new(),
             now,
         }
+    }
+
+    /// Leaves these addresses of our external network to those who use them without having asked.
+    pub fn leave(&mut self, claimed: BTreeSet<IpAddr>) {
+        self.claimed = claimed;
     }
 
     /// From one value to another, of which it is not known where they differ.
@@ -50,6 +60,7 @@ impl Turn {
     pub fn from_nothing(after: &Ipam, now: Timestamp) -> Self {
         let mut nothing = after.clone();
         nothing.peers.clear();
+        nothing.resting.clear();
         nothing.mappings = Mappings::default();
         Self::between(&nothing, after, now)
     }
@@ -74,10 +85,31 @@ impl Turn {
         &self.touched
     }
 
+    /// From now on these are kept free. What peers were given before stays.
+    pub fn reserve(&mut self, reserved: BTreeSet<IpNet>) {
+        self.after.own.reserved = reserved;
+    }
+
+    /// From now on peers reach this. By full reach that is these nodes, by any other none that nobody has asked for. What
+    /// was asked for stays published.
+    pub fn reach(&mut self, reach: Reach, nodes: &BTreeSet<IpAddr>) -> Result<(), Exhausted> {
+        self.after.own.reach = reach;
+        let (is, mut wanted) = (self.after.to_all(), nodes.clone());
+        wanted.retain(|node| reach == Reach::Full && self.after.is_publishable(node));
+        for node in is.difference(&wanted) {
+            self.give_up(*node, |ipam, now| ipam.close(*node, now));
+        }
+        for node in wanted.difference(&is) {
+            self.touched.insert(*node);
+            self.after.open(&self.claimed, *node, self.now)?;
+        }
+        Ok(())
+    }
+
     /// [`Ipam::acquire`].
     pub fn acquire(&mut self, peer: &str, offered: Offered) -> Result<Answer, Refusal> {
         self.is_agreement_touched = true;
-        self.after.acquire(peer, offered)
+        self.after.acquire(peer, offered, self.now)
     }
 
     /// [`Ipam::agree`].
@@ -104,14 +136,19 @@ impl Turn {
     /// [`Ipam::map`].
     pub fn map(&mut self, peer: &str, endpoint: IpAddr) -> Result<IpAddr, MapError> {
         self.touched.insert(endpoint);
-        self.after.map(peer, endpoint, self.now)
+        self.after.map_beside(&self.claimed, peer, endpoint, self.now)
     }
 
     /// [`Ipam::unmap`].
     pub fn unmap(&mut self, peer: &str, endpoint: IpAddr) {
+        self.give_up(endpoint, |ipam, now| ipam.unmap(peer, endpoint, now));
+    }
+
+    /// Does something by which an address may become free.
+    fn give_up(&mut self, endpoint: IpAddr, how: impl FnOnce(&mut Ipam, Timestamp)) {
         self.touched.insert(endpoint);
         let ip = self.after.mapping(&endpoint).map(|mapping| mapping.ip);
-        self.after.unmap(peer, endpoint, self.now);
+        how(&mut self.after, self.now);
         if let Some(ip) = ip.filter(|_| self.after.mapping(&endpoint).is_none()) {
             self.freed.insert(ip, endpoint);
         }

@@ -1,5 +1,6 @@
 use super::*;
 
+use ferro_api::config::Reach;
 use k8s_openapi::jiff::Timestamp;
 
 use super::super::{Answer, Ipam, Naming, Offered, OwnNetworks, default_pools};
@@ -23,17 +24,62 @@ fn ipam() -> Ipam {
         service: "10.96.0.0/16".parse().unwrap(),
         reserved: BTreeSet::new(),
         pools: default_pools(),
+        reach: Reach::Default,
     };
     let mut ipam = Ipam::new(own, 24).unwrap();
     let offered =
         Offered { pod: "10.7.0.0/16".parse().unwrap(), external: Some("10.8.0.0/24".parse().unwrap()) };
-    ipam.acquire("a", offered).unwrap();
+    ipam.acquire("a", offered, Timestamp::UNIX_EPOCH).unwrap();
     ipam.agree("a", Answer { pod: Naming::Kept, external: Some(Naming::Kept) }).unwrap();
     ipam
 }
 
 fn others(entries: &[(&str, IpAddr)]) -> BTreeMap<String, BTreeMap<IpAddr, IpAddr>> {
     [("a".to_owned(), entries.iter().map(|(endpoint, address)| (ip(endpoint), *address)).collect())].into()
+}
+
+#[test]
+fn a_pod_is_told_of_where_peers_reach_only_what_is_published() {
+    let (ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
+    let mut turn = Turn::new(&ipam, now());
+    turn.map("a", ip("10.0.0.9")).unwrap();
+    assert!(board.follow(&turn, &layout).0.is_empty());
+    let mut turn = Turn::new(&ipam, now());
+    turn.reach(Reach::Strict, &BTreeSet::new()).unwrap();
+    let address = turn.map("a", ip("10.0.0.9")).unwrap();
+    let (delta, sheets) = board.follow(&turn, &layout);
+    let opened = entry("a", "10.0.0.9", address);
+    assert_eq!(delta, Delta { set: vec![opened.clone()], removed: vec![] });
+    assert_eq!(sheets, [("a".to_owned(), 0)].into());
+    let mut back = Turn::new(turn.after(), now());
+    back.unmap("a", ip("10.0.0.9"));
+    assert_eq!(board.follow(&back, &layout).0, Delta { set: vec![], removed: vec![opened] });
+}
+
+#[test]
+fn nodes_are_told_of_by_full_reach_to_each_peer_when_it_comes() {
+    let (ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
+    let mut turn = Turn::new(&ipam, now());
+    turn.reach(Reach::Full, &[ip("172.18.0.3")].into()).unwrap();
+    let (delta, _) = board.follow(&turn, &layout);
+    assert_eq!(delta.set.len(), 1);
+    let mut more = Turn::new(turn.after(), now());
+    let offered =
+        Offered { pod: "10.9.0.0/16".parse().unwrap(), external: Some("10.10.0.0/24".parse().unwrap()) };
+    more.acquire("b", offered).unwrap();
+    more.agree("b", Answer { pod: Naming::Kept, external: Some(Naming::Kept) }).unwrap();
+    let (delta, sheets) = board.follow(&more, &layout);
+    assert_eq!(delta.set.iter().map(|entry| entry.peer.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(sheets, [("b".to_owned(), 0)].into());
+    let mut less = Turn::new(more.after(), now());
+    less.release("b");
+    let (delta, _) = board.follow(&less, &layout);
+    assert_eq!(delta.removed.iter().map(|entry| entry.peer.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(board.own("a", 0).len(), 1);
+    let mut last = Turn::new(less.after(), now());
+    last.reach(Reach::Default, &BTreeSet::new()).unwrap();
+    board.follow(&last, &layout);
+    assert_eq!(board, Board::default(), "nothing is left");
 }
 
 #[test]
@@ -77,6 +123,21 @@ fn what_others_wrote_is_in_force_unless_it_contradicts() {
     assert_eq!(delta.set.len(), 2, "both show again: {delta:?}");
     let delta = board.set_others(&BTreeMap::new());
     assert_eq!((delta.set.len(), delta.removed.len()), (0, 3));
+}
+
+#[test]
+fn an_address_that_others_use_is_not_given_out() {
+    let (mut ipam, mut board) = (ipam(), Board::default());
+    let naming = "192.168.77.0/24".parse().unwrap();
+    ipam.agree("a", Answer { pod: Naming::Kept, external: Some(naming) }).unwrap();
+    board.set_others(&others(&[("1.1.1.1", ip("192.168.77.2")), ("1.1.1.2", ip("192.0.2.9"))]));
+    let claimed = board.claimed(&ipam);
+    assert_eq!(claimed.len(), 1, "the other one is not of our network: {claimed:?}");
+    let mut turn = Turn::new(&ipam, now());
+    assert_eq!(turn.map("a", ip("172.18.0.3")), Ok(ip("192.168.77.2")));
+    let mut turn = Turn::new(&ipam, now());
+    turn.leave(claimed);
+    assert_eq!(turn.map("a", ip("172.18.0.3")), Ok(ip("192.168.77.3")));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! What one cluster answers to the other: names for its networks, or why there are none.
 
+use std::net::IpAddr;
+
 use ferro_api::net::{NetworkConfig, NetworkConfigStatus};
 use ipnet::IpNet;
 use serde_json::json;
 
-use super::{Snapshot, Write};
-use crate::network::acquisition::shortest_mask;
-use crate::network::config::{self, BadConfig, Described, PUBLIC_KEY};
+use super::{Snapshot, Wish, Write, is_going};
+use crate::network::acquisition::{overlap, shortest_mask};
+use crate::network::config::{self, BadConfig, Described};
 use crate::network::{Agreement, Answer, Naming, Ours, Refusal, Unlike};
 use crate::peering::condition;
 use crate::policy::Reason;
@@ -21,12 +23,18 @@ pub enum Unusable {
     /// It is not believed, or makes no sense.
     #[error(transparent)]
     Bad(#[from] BadConfig),
+    /// Its networks are of a family that gateways and nodes do not carry yet.
+    #[error("{0} is a network of IPv6, which cannot be joined yet; its pods need addresses of IPv4")]
+    V6(IpNet),
     /// Its networks are too large.
     #[error("{0} is larger than a cluster may be; the largest is a /{1}")]
     TooLarge(IpNet, u8),
     /// There are no names for its networks.
     #[error(transparent)]
     NoNames(#[from] Refusal),
+    /// Its tunnel would lead through a tunnel.
+    #[error("its gateway is at {0}, which is in {1} here; that network is in use")]
+    EndpointInside(IpAddr, IpNet),
     /// The key of its tunnel is that of another one: only one of them can have it.
     #[error(
         "the key of its tunnel is in use for another cluster; make a new one by deleting the gateway's Secret"
@@ -41,8 +49,10 @@ impl Unusable {
             Self::Bad(BadConfig::AnotherReceiver) => "AnotherReceiver",
             Self::Bad(BadConfig::AnotherBackend(_)) => "AnotherBackend",
             Self::Bad(BadConfig::Unreadable { .. }) => "Unreadable",
+            Self::V6(_) => "IPv6",
             Self::TooLarge(..) => "TooLarge",
             Self::NoNames(_) => "NoRoom",
+            Self::EndpointInside(..) => "EndpointInside",
             Self::KeyInUse => "KeyInUse",
         }
     }
@@ -77,35 +87,66 @@ fn read_answer(ours: &NetworkConfig, status: &NetworkConfigStatus) -> Result<Ans
     let pods = pod.of(network("podCIDR", &ours.spec.pod_cidr)?)?.there();
     if let Some((external, text)) = external.zip(ours.spec.external_cidr.as_deref()) {
         let others = external.of(network("externalCIDR", text)?)?.there();
-        if pods.contains(&others) || others.contains(&pods) {
+        if overlap(&pods, &others) {
             return Err(BadAnswer::Ambiguous(pods, others));
         }
     }
     Ok(Answer { pod, external: external.filter(|_| ours.spec.external_cidr.is_some()) })
 }
 
+/// Where the peer's end of the tunnel is, as far as that is believed. It is to be kept free before names are found, so
+/// that none of them hides it.
+pub fn end(snapshot: &Snapshot<'_>) -> Option<IpAddr> {
+    let is_there = |theirs: &&NetworkConfig| snapshot.wish != Wish::Part && !is_going(&theirs.metadata);
+    let theirs = snapshot.theirs.filter(is_there)?;
+    Some(snapshot.believe(theirs).ok()?.endpoint.ip())
+}
+
 impl Snapshot<'_> {
     /// What the peer says, and the names that its networks have or would have here.
     pub(super) fn judge(&self, theirs: &NetworkConfig) -> Result<(Described, Agreement), Unusable> {
+        let described = self.believe(theirs)?;
+        let agreement = self.ipam.names_for(&self.peer.to_string(), described.offered, self.now)?;
+        let ip = described.endpoint.ip();
+        match agreement.networks().find(|network| network.contains(&ip)) {
+            Some(network) => Err(Unusable::EndpointInside(ip, network)),
+            None => Ok((described, agreement)),
+        }
+    }
+
+    /// What the peer says, if nothing of it is in the way of others.
+    fn believe(&self, theirs: &NetworkConfig) -> Result<Described, Unusable> {
         let described = config::read(&theirs.spec, &self.peer, &self.us.identity().id())?;
         let networks = [Some(described.offered.pod), described.offered.external];
+        if let Some(network) = networks.into_iter().flatten().find(|network| network.addr().is_ipv6()) {
+            return Err(Unusable::V6(network));
+        }
         let too_large = |network: &IpNet| network.prefix_len() < shortest_mask(network);
         if let Some(network) = networks.into_iter().flatten().find(too_large) {
             return Err(Unusable::TooLarge(network, shortest_mask(&network)));
         }
-        if self.is_key_in_use(theirs, &described) {
+        if self.is_key_in_use(&described) {
             return Err(Unusable::KeyInUse);
         }
-        let agreement = self.ipam.names_for(&self.peer.to_string(), described.offered)?;
-        Ok((described, agreement))
+        let ip = described.endpoint.ip();
+        match self.around(ip) {
+            Some(network) => Err(Unusable::EndpointInside(ip, network)),
+            None => Ok(described),
+        }
     }
 
-    /// Who has a tunnel keeps its key; nobody else can take it over.
-    fn is_key_in_use(&self, theirs: &NetworkConfig, described: &Described) -> bool {
-        let Some(key) = theirs.spec.backend_config.get(PUBLIC_KEY) else { return false };
-        let has_it = self.tunnel.and_then(|tunnel| tunnel.spec.backend_config.get(PUBLIC_KEY)) == Some(key);
+    /// The network of this cluster, or of another peer as it is named here, in which an address lies.
+    fn around(&self, ip: IpAddr) -> Option<IpNet> {
+        let (own, peer) = (self.ipam.own(), self.peer.to_string());
+        let others = self.ipam.peers().iter().filter(|(other, _)| **other != peer);
+        let others = others.flat_map(|(_, agreement)| agreement.networks());
+        let mut all = [own.pod, own.service, self.ipam.external()].into_iter().chain(others);
+        all.find(|network| network.contains(&ip))
+    }
+
+    fn is_key_in_use(&self, described: &Described) -> bool {
         let is_ours = self.gateway.is_some_and(|gateway| gateway.public_key == described.public_key);
-        is_ours || (!has_it && (self.holder_of)(key).is_some())
+        is_ours || (self.holder_of)(&described.key_text()).is_some()
     }
 
     /// Our answer: these names.

@@ -32,6 +32,7 @@ struct Cluster {
     wish: Wish,
     lost: bool,
     gateway: Option<Gateway>,
+    is_silent: bool,
     ipam: Ipam,
     configs: Vec<NetworkConfig>,
     tunnel: Option<TunnelEndpoint>,
@@ -49,6 +50,7 @@ impl Cluster {
             wish: Wish::Part,
             lost: false,
             gateway: Some(gateway(number)),
+            is_silent: false,
             ipam: with_neighbour(pods, neighbour),
             configs: Vec::new(),
             tunnel: None,
@@ -72,7 +74,9 @@ impl Cluster {
             peer_name: Some("other"),
             wish: self.wish,
             lost: self.lost,
+            forced: false,
             gateway: self.gateway.as_ref(),
+            is_gateway_silent: self.is_silent,
             ipam: &self.ipam,
             ours: self.ours().map(|index| &self.configs[index]),
             theirs: self.theirs().map(|index| &self.configs[index]),
@@ -114,7 +118,7 @@ impl Cluster {
             Write::Acquire(offered) => {
                 assert!(ours.is_some(), "names are kept for nothing");
                 assert!(self.tunnel.is_none(), "a tunnel uses other names");
-                self.ipam.acquire(&peer, offered).unwrap();
+                self.ipam.acquire(&peer, offered, at(0)).unwrap();
             }
             Write::Agree(answer) => self.ipam.agree(&peer, answer).unwrap(),
             Write::Release => {
@@ -123,15 +127,27 @@ impl Cluster {
             }
             Write::Answer(patch) => change(&mut self.configs[theirs.unwrap()], &patch),
             Write::CreateTunnel(spec) => {
-                let metadata = self.meta(peer, None);
+                let metadata = self.meta(peer, Some(finalizers::TUNNEL));
                 let tunnel = TunnelEndpoint { metadata, spec: *spec, status: None };
                 assert_eq!(self.tunnel.replace(tunnel), None, "created twice");
             }
             Write::PatchTunnel(patch) | Write::ShowTunnel(patch) => {
                 change(self.tunnel.as_mut().unwrap(), &patch);
             }
-            Write::DeleteTunnel => self.tunnel = None,
+            Write::DeleteTunnel => {
+                let meta = &mut self.tunnel.as_mut().unwrap().metadata;
+                meta.deletion_timestamp.get_or_insert(Time(at(0)));
+            }
+            Write::AbandonTunnel => unreachable!("nobody uses force"),
         }
+    }
+}
+
+impl Cluster {
+    /// The gateway forwards nothing any more by a tunnel that is to go.
+    fn let_go(&mut self) -> usize {
+        let is_going = |tunnel: &mut TunnelEndpoint| tunnel.metadata.deletion_timestamp.is_some();
+        usize::from(self.tunnel.take_if(is_going).is_some())
     }
 }
 
@@ -139,7 +155,7 @@ fn with_neighbour(pods: &str, neighbour: Option<&str>) -> Ipam {
     let mut ipam = ipam(pods);
     if let Some(network) = neighbour {
         let offered = crate::network::Offered { pod: network.parse().unwrap(), external: None };
-        ipam.acquire("neighbour", offered).unwrap();
+        ipam.acquire("neighbour", offered, at(0)).unwrap();
     }
     ipam
 }
@@ -185,6 +201,7 @@ enum Move {
     /// The cluster is set up anew, or corrects its network.
     Renumber(usize, usize),
     Manage(usize, usize),
+    LetGo(usize),
     Replicate(usize, usize),
     Cut(bool),
 }
@@ -210,6 +227,7 @@ impl World {
                 writes.into_iter().take(most).for_each(|write| self.clusters[side].perform(write));
                 return done;
             }
+            Move::LetGo(side) => return self.clusters[side].let_go(),
             Move::Replicate(side, most) => return self.replicate(side, most),
         }
         0
@@ -269,6 +287,7 @@ impl World {
             let mut done = 0;
             for side in [0, 1] {
                 done += self.happen(Move::Manage(side, usize::MAX));
+                done += self.happen(Move::LetGo(side));
                 done += self.happen(Move::Replicate(side, usize::MAX));
             }
             if done == 0 {
@@ -352,6 +371,31 @@ fn another_key_or_address_keeps_the_names() {
 }
 
 #[test]
+fn a_tunnel_of_a_silent_gateway_is_not_connected() {
+    let mut world = World::new([0, 0], [None, None]);
+    world.wish(Wish::Join);
+    world.settle();
+    let connection = json!({"status": "connected", "statusMessage": "packets get through",
+        "peerConfiguration": {"endpoint": "192.0.2.2:30002"}, "probe": {"lostPerThousand": 1}});
+    let here = &mut world.clusters[0];
+    let tunnel = here.tunnel.as_mut().unwrap();
+    change(tunnel, &json!({"status": {"connection": connection}}));
+    assert_eq!(here.plan(), [], "how it fares is the gateway's to say");
+    here.is_silent = true;
+    let writes = here.plan();
+    let [Write::ShowTunnel(patch)] = &writes[..] else { panic!("{writes:?}") };
+    let shown = &patch["status"]["connection"];
+    assert_eq!((&shown["status"], &shown["probe"]), (&json!("connecting"), &json!(null)));
+    assert!(shown["statusMessage"].as_str().unwrap().contains("ferro-gateway"), "{shown}");
+    for write in writes {
+        here.perform(write);
+    }
+    assert_eq!(here.plan(), [], "it is said once");
+    here.is_silent = false;
+    assert_eq!(here.plan(), [], "and the gateway takes it back");
+}
+
+#[test]
 fn another_network_is_negotiated_from_the_beginning() {
     let mut world = World::new([0, 0], [None, None]);
     world.wish(Wish::Join);
@@ -386,7 +430,12 @@ fn a_copy_that_nobody_can_remove_is_not_waited_for() {
     world.settle();
     world.cut = true;
     world.happen(Move::Wish(0, Wish::Part));
-    let work = |world: &mut World| (0..9).for_each(|_| _ = world.happen(Move::Manage(0, usize::MAX)));
+    let work = |world: &mut World| {
+        for _ in 0..9 {
+            world.happen(Move::Manage(0, usize::MAX));
+            world.happen(Move::LetGo(0));
+        }
+    };
     work(&mut world);
     assert!(world.clusters[0].ours().is_some(), "without force it waits");
     assert!(world.clusters[0].ipam.peers().is_empty(), "what is here does not wait");
@@ -406,6 +455,7 @@ fn moves() -> impl Strategy<Value = Move> {
         }),
         1 => (side.clone(), 0..PODS.len()).prop_map(|(side, pods)| Move::Renumber(side, pods)),
         8 => (side.clone(), 0_usize..4).prop_map(|(side, most)| Move::Manage(side, most)),
+        2 => side.clone().prop_map(Move::LetGo),
         8 => (side, 0_usize..4).prop_map(|(side, most)| Move::Replicate(side, most)),
         1 => any::<bool>().prop_map(Move::Cut),
     ]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ferro_api::common::ClusterIdentity;
-use ferro_api::config::NetworkMode;
+use ferro_api::config::{NetworkMode, Reach};
 use ferro_api::discovery::{ForeignCluster, NetworkState, NetworkStatus};
 use ferro_api::names::finalizers;
 use ferro_api::net::{NetworkConfig, NetworkConfigSpec, TunnelEndpoint};
@@ -11,11 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Objects, Snapshot, Wish, Write, answer_to, is_lost, plan, shown, wish};
+use super::{
+    Objects, Snapshot, Wish, Write, answer_to, end, is_lost, plan, plan_without_addresses, shown, wish,
+};
 use crate::identity::tests::cluster;
 use crate::network::config::{self, BACKEND, PORT, PUBLIC_KEY};
 use crate::network::gateway::Gateway;
-use crate::network::{Ipam, OwnNetworks, default_pools};
+use crate::network::{Ipam, Offered, OwnNetworks, default_pools};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -33,6 +35,7 @@ pub(super) fn ipam(pods: &str) -> Ipam {
         service: "10.96.0.0/16".parse().unwrap(),
         reserved: ["172.18.0.1/32".parse().unwrap()].into(),
         pools: default_pools(),
+        reach: Reach::Default,
     };
     Ipam::new(own, 16).unwrap()
 }
@@ -91,13 +94,19 @@ impl Scene {
     }
 
     fn plan(&self) -> Vec<Write> {
-        plan(&Snapshot {
+        self.look(Wish::Join, plan)
+    }
+
+    fn look<T>(&self, wish: Wish, tell: impl Fn(&Snapshot<'_>) -> T) -> T {
+        tell(&Snapshot {
             us: &cluster(1),
             peer: cluster(2).identity().id(),
             peer_name: None,
-            wish: Wish::Join,
+            wish,
             lost: false,
+            forced: false,
             gateway: Some(&gateway(1)),
+            is_gateway_silent: false,
             ipam: &self.ipam,
             ours: self.ours.as_ref(),
             theirs: self.theirs.as_ref(),
@@ -113,7 +122,7 @@ impl Scene {
         self.ours.as_mut().unwrap().status = serde_json::from_value(status.clone()).unwrap();
         for write in self.plan() {
             if let Write::Acquire(offered) = write {
-                self.ipam.acquire(&id, offered).unwrap();
+                self.ipam.acquire(&id, offered, at(0)).unwrap();
             }
         }
         self
@@ -164,32 +173,70 @@ fn a_peer_that_lies_is_refused_with_the_reason_and_gets_nothing() {
         (told(|spec| spec.endpoint_ip = Some("127.0.0.1".into())), "Unreadable"),
         (told(|spec| spec.pod_cidr = "0.0.0.0/0".into()), "TooLarge"),
         (told(|spec| spec.external_cidr = Some("10.0.0.0/8".into())), "TooLarge"),
-        (told(|spec| spec.pod_cidr = "fd00::/64".into()), "NoRoom"),
+        (told(|spec| spec.pod_cidr = "172.0.0.0/11".into()), "TooLarge"),
+        (told(|spec| spec.pod_cidr = "fd00::/112".into()), "IPv6"),
+        (told(|spec| spec.external_cidr = Some("fd00::/112".into())), "IPv6"),
+        (told(|spec| spec.endpoint_ip = Some("10.244.0.9".into())), "EndpointInside"),
+        (told(|spec| spec.endpoint_ip = Some("10.96.0.1".into())), "EndpointInside"),
         (our_key, "KeyInUse"),
     ];
     for (spec, word) in rows {
-        let mut scene = Scene::new(spec);
-        // Without room for IPv6.
-        scene.ipam = {
-            let mut own = scene.ipam.own().clone();
-            own.pools.pop();
-            Ipam::new(own, 16).unwrap()
-        };
-        let writes = scene.plan();
-        let [Write::Answer(patch)] = &writes[..] else { panic!("{word}: {writes:?}") };
-        assert_eq!(patch["status"]["processed"], false, "{word}");
-        assert_eq!(patch["status"]["conditions"][0]["reason"], word);
-        assert_eq!(patch["status"]["podCIDRNAT"], Value::Null);
+        assert_refused(&Scene::new(spec), word);
     }
 }
 
+/// What one peer claims must not move the names of another one.
 #[test]
-fn a_key_stays_with_the_tunnel_that_has_it() {
+fn only_an_end_that_is_believed_is_kept_free() {
+    let found = |scene: &Scene| scene.look(Wish::Join, end).map(|ip| ip.to_string());
+    let at = |ip: &str| Scene::new(told(|spec| spec.endpoint_ip = Some(ip.into())));
+    assert_eq!(found(&Scene::new(told(|_| {}))), Some("192.0.2.2".into()));
+    // Where its own networks would be named, which are therefore named otherwise.
+    let mut scene = at("10.1.0.9");
+    assert_refused(&scene, "EndpointInside");
+    assert_eq!(found(&scene), Some("10.1.0.9".into()));
+    let mut own = scene.ipam.own().clone();
+    own.reserve(["10.1.0.9".parse().unwrap()]);
+    scene.ipam = Ipam::new(own, 16).unwrap();
+    assert!(matches!(scene.plan()[..], [Write::Acquire(_)]), "{:?}", scene.plan());
+
+    let mut beside = at("10.7.0.9");
+    let neighbours = Offered { pod: "10.7.0.0/16".parse().unwrap(), external: None };
+    beside.ipam.acquire("neighbour", neighbours, super::tests::at(0)).unwrap();
+    assert_refused(&beside, "EndpointInside");
+    let unsigned = NetworkConfigSpec { signature: None, ..told(|_| {}) };
+    for scene in [beside, Scene::new(unsigned), at("10.244.0.9")] {
+        assert_eq!(found(&scene), None);
+    }
+    assert_eq!(Scene::new(told(|_| {})).look(Wish::Part, end), None);
+}
+
+/// Nothing is done for the peer but to tell it why.
+fn assert_refused(scene: &Scene, word: &str) {
+    let writes = scene.plan();
+    let [Write::Answer(patch)] = &writes[..] else { panic!("{word}: {writes:?}") };
+    assert_eq!(patch["status"]["processed"], false, "{word}");
+    assert_eq!(patch["status"]["conditions"][0]["reason"], word);
+    assert_eq!(patch["status"]["podCIDRNAT"], Value::Null);
+}
+
+#[test]
+fn a_peer_for_whose_networks_there_is_no_room_is_told_so() {
+    let mut scene = Scene::new(told(|_| {}));
+    // Our own external network takes all of it.
+    let pools = vec!["10.0.0.0/16".parse().unwrap()];
+    scene.ipam = Ipam::new(OwnNetworks { pools, ..scene.ipam.own().clone() }, 16).unwrap();
+    assert_refused(&scene, "NoRoom");
+}
+
+#[test]
+fn a_key_that_is_anothers_is_refused_also_to_who_has_a_tunnel_with_it() {
     let mut scene = Scene::new(told(|_| {}));
     scene.holder = Some("another".into());
+    assert_refused(&scene, "KeyInUse");
+    scene.tunnel = Some(tunnel(&json!(null)));
     let writes = scene.plan();
-    let [Write::Answer(patch)] = &writes[..] else { panic!("{writes:?}") };
-    assert_eq!(patch["status"]["conditions"][0]["reason"], "KeyInUse");
+    assert!(matches!(writes[..], [Write::Answer(_), Write::DeleteTunnel]), "{writes:?}");
 }
 
 #[test]
@@ -309,6 +356,21 @@ fn networks_are_joined_as_long_as_one_uses_the_other() {
             Some(serde_json::from_value(json!("2025-01-01T00:00:00Z")).unwrap());
         assert_ne!(wish(&peer, NetworkMode::Internal), Wish::Join);
     }
+}
+
+#[test]
+fn a_tunnel_is_let_go_by_the_gateway_or_by_force() {
+    let mut tunnel = tunnel(&json!(null));
+    let dropped = |tunnel: &TunnelEndpoint, forced| {
+        plan_without_addresses(Wish::Part, false, forced, None, Some(tunnel))
+    };
+    tunnel.metadata.finalizers = Some(vec![finalizers::TUNNEL.into()]);
+    assert_eq!(dropped(&tunnel, true), [Write::DeleteTunnel]);
+    tunnel.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2025-01-01T00:00:00Z")).unwrap());
+    assert_eq!(dropped(&tunnel, false), []);
+    assert_eq!(dropped(&tunnel, true), [Write::AbandonTunnel]);
+    tunnel.metadata.finalizers = None;
+    assert_eq!(dropped(&tunnel, true), []);
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! The tunnel as gateway and nodes need it: whom it leads to, and every network under both of its names.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ferro_api::net::{NOT_REMAPPED, TunnelEndpointSpec, TunnelEndpointStatus};
 use serde_json::json;
 
 use super::{Snapshot, Write};
 use crate::network::config::{BACKEND, Described, PORT, PUBLIC_KEY};
 use crate::network::gateway::{Gateway, TUNNEL_INTERFACE, VETH_INTERFACE};
+use crate::network::report::unheard;
 use crate::network::{Agreement, Naming, Ours, Translation};
 use crate::replication::difference;
 
@@ -34,7 +33,10 @@ impl Snapshot<'_> {
             return vec![Write::PatchTunnel(change)];
         }
         let present = tunnel.status.clone().unwrap_or_default();
+        // How the tunnel fares is the gateway's to say, as long as it says anything.
+        let connection = present.connection.clone();
         let next = TunnelEndpointStatus {
+            connection: if self.is_gateway_silent { connection.map(unheard) } else { connection },
             observed_generation: tunnel.metadata.generation,
             ..tunnel_status(present.clone(), described, agreement, ours, gateway)
         };
@@ -52,14 +54,14 @@ impl Snapshot<'_> {
             backend_type: BACKEND.into(),
             backend_config: [
                 (PORT.to_owned(), described.endpoint.port().to_string()),
-                (PUBLIC_KEY.to_owned(), STANDARD.encode(described.public_key)),
+                (PUBLIC_KEY.to_owned(), described.key_text()),
             ]
             .into(),
         }
     }
 }
 
-/// The networks; how the tunnel fares is the gateway's to say.
+/// The networks.
 fn tunnel_status(
     present: TunnelEndpointStatus,
     described: &Described,
@@ -87,5 +89,5 @@ fn tunnel_status(
 }
 
 fn named_there(ours: &Translation) -> String {
-    if ours.is_identity() { Naming::Kept } else { Naming::Replaced(ours.there()) }.to_string()
+    Naming::there(ours).to_string()
 }

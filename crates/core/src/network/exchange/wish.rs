@@ -47,10 +47,14 @@ fn use_of(status: &ForeignClusterStatus) -> Use {
     uses.max().unwrap_or_default()
 }
 
+/// Whether a person has said that nothing is to be waited for.
+pub fn is_forced(peer: &ForeignCluster) -> bool {
+    annotations::FORCE.of(&peer.metadata).is_some_and(|value| value != "false")
+}
+
 /// Whether nobody can remove our objects at the peer: by a person's word, or because the peer turns us away.
 pub fn is_lost(peer: &ForeignCluster) -> bool {
-    let forced = annotations::FORCE.of(&peer.metadata).is_some_and(|value| value != "false");
     let conditions = peer.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let rejected = |type_: &str, reason: &str| type_ == AUTHENTICATED && reason == REJECTED_BY_PEER;
-    forced || conditions.iter().any(|condition| rejected(&condition.type_, &condition.reason))
+    is_forced(peer) || conditions.iter().any(|condition| rejected(&condition.type_, &condition.reason))
 }

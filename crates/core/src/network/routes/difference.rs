@@ -1,7 +1,7 @@
 //! From what a kernel has of ours and what it is to have to what is done, in order.
 //!
-//! What keeps addresses comes first and goes last, so that no packet leaves with a sender that is changed; a way is
-//! complete before a route leads to it, and is taken apart only after.
+//! What keeps addresses and guards the node comes first and goes last, so that no packet leaves with a sender that is
+//! changed, or comes in that should not; a way is complete before a route leads to it, and is taken apart only after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,60 +1,51 @@
 //! What a `TunnelEndpoint` means for the routes of a node.
 
-use std::net::IpAddr;
-use std::str::FromStr;
-
-use ferro_api::net::TunnelEndpoint;
+use ferro_api::net::{IpamStorageSpec, TunnelEndpoint};
 use ipnet::IpNet;
 
-use super::super::Naming;
+use super::super::Trouble;
+use super::super::config::parse;
+use super::super::tunnel::named_here;
 use super::Peer;
 
-/// A field that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is \"{text}\", which is not {expected}")]
-pub struct Unreadable {
-    field: &'static str,
-    text: String,
-    expected: &'static str,
-}
-
-/// The peer that a tunnel leads to; none while it is being set up or removed.
-pub fn peer(tunnel: &TunnelEndpoint) -> Result<Option<Peer>, Unreadable> {
-    let Some(status) = tunnel.status.as_ref().filter(|_| tunnel.metadata.deletion_timestamp.is_none()) else {
-        return Ok(None);
-    };
-    let Some(gateway) = status.gateway_ip.as_deref() else { return Ok(None) };
+/// The peer that a tunnel leads to; none before its networks have names. It is read as the gateway reads it, so that
+/// nothing is led there that it would drop. One that goes keeps its networks until it is gone: what is for them must not
+/// leave by another way.
+pub fn peer(tunnel: &TunnelEndpoint) -> Result<Option<Peer>, Trouble> {
+    let Some(status) = tunnel.status.as_ref() else { return Ok(None) };
+    let Some(own_pods) = status.local_pod_cidr.as_deref() else { return Ok(None) };
     let spec = &tunnel.spec;
-    let mut views = vec![view("podCIDR", &spec.pod_cidr, "remoteNATPodCIDR", status.remote_nat_pod_cidr())?];
+    let pods = named_here(&spec.pod_cidr, status.remote_nat_pod_cidr(), ["podCIDR", "remoteNATPodCIDR"])?;
+    let mut views = vec![pods.here()];
     if let Some(external) = &spec.external_cidr {
         let name = status.remote_nat_external_cidr();
-        views.push(view("externalCIDR", external, "remoteNATExternalCIDR", name)?);
+        views.push(named_here(external, name, ["externalCIDR", "remoteNATExternalCIDR"])?.here());
     }
-    let own_pods = status.local_pod_cidr.as_deref().map(|text| network("localPodCIDR", text)).transpose()?;
-    let gateway: IpAddr = read("gatewayIP", gateway, "an address")?;
-    Ok(Some(Peer { views, gateway, own_pods }))
+    let own_pods: IpNet = parse("localPodCIDR", own_pods, "a network")?;
+    let is_going = tunnel.metadata.deletion_timestamp.is_some();
+    let gateway = status.gateway_ip.as_deref().filter(|_| !is_going);
+    let gateway = gateway.map(|text| parse("gatewayIP", text, "an address")).transpose()?;
+    Ok(Some(Peer { views, gateway, own_pods: Some(own_pods.trunc()) }))
 }
 
-/// A network of the peer, as it is named here.
-fn view(field: &'static str, theirs: &str, naming: &'static str, name: &str) -> Result<IpNet, Unreadable> {
-    let theirs = network(field, theirs)?;
-    Ok(match read(naming, name, "a network or None")? {
-        Naming::Kept => theirs,
-        Naming::Replaced(view) => view.trunc(),
-    })
-}
-
-fn network(field: &'static str, text: &str) -> Result<IpNet, Unreadable> {
-    read::<IpNet>(field, text, "a network").map(|network| network.trunc())
-}
-
-fn read<T: FromStr>(field: &'static str, text: &str, expected: &'static str) -> Result<T, Unreadable> {
-    text.parse().map_err(|_| Unreadable { field, text: text.chars().take(64).collect(), expected })
+/// The peers whose networks have names, by what the address manager has stored. The names outlive each tunnel: while
+/// networks are negotiated anew there is none. What cannot be read the address manager does not use, either.
+pub fn named(storage: &IpamStorageSpec) -> Vec<Peer> {
+    let network = |text: &Option<String>| text.as_deref()?.parse().ok().map(|network: IpNet| network.trunc());
+    let own_pods = network(&storage.pod_cidr);
+    let peers = storage.cluster_subnets.values().map(|subnets| {
+        let views = [&subnets.remote_pod_cidr, &subnets.remote_external_cidr].into_iter().filter_map(network);
+        Peer { views: views.collect(), gateway: None, own_pods }
+    });
+    peers.filter(|peer| !peer.views.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use ferro_api::net::{TunnelEndpointSpec, TunnelEndpointStatus};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
 
     use super::*;
 
@@ -78,17 +69,47 @@ mod tests {
         let peer = peer(&tunnel()).unwrap().unwrap();
         let views: Vec<_> = peer.views.iter().map(ToString::to_string).collect();
         assert_eq!(views, ["10.1.0.0/16", "10.50.0.0/16"]);
-        assert_eq!(peer.gateway.to_string(), "192.0.2.1");
+        assert_eq!(peer.gateway.unwrap().to_string(), "192.0.2.1");
         assert_eq!(peer.own_pods.unwrap().to_string(), "10.244.0.0/16");
     }
 
     #[test]
-    fn a_tunnel_without_a_gateway_leads_nowhere_yet() {
+    fn a_tunnel_that_goes_or_has_no_gateway_yet_leads_nowhere_and_keeps_its_networks() {
+        let lost = Some(Peer { gateway: None, ..peer(&tunnel()).unwrap().unwrap() });
+        let mut going = tunnel();
+        going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert_eq!(peer(&going), Ok(lost.clone()));
+        let mut early = tunnel();
+        early.status.as_mut().unwrap().gateway_ip = None;
+        assert_eq!(peer(&early), Ok(lost));
+    }
+
+    #[test]
+    fn a_tunnel_whose_networks_have_no_names_yet_is_no_peer() {
         let mut tunnel = tunnel();
-        tunnel.status.as_mut().unwrap().gateway_ip = None;
+        // The gateway may have said already how it fares.
+        tunnel.status = Some(TunnelEndpointStatus::default());
         assert_eq!(peer(&tunnel), Ok(None));
         tunnel.status = None;
         assert_eq!(peer(&tunnel), Ok(None));
+    }
+
+    #[test]
+    fn names_that_are_stored_are_kept_free_without_a_tunnel() {
+        let storage: IpamStorageSpec = serde_json::from_value(json!({
+            "podCIDR": "10.244.0.0/16",
+            "clusterSubnets": {
+                "milan": {"remotePodCIDR": "10.1.0.0/16", "remoteExternalCIDR": "10.50.0.0/16"},
+                "rome": {"remotePodCIDR": "10.2.0.0/16"},
+                "broken": {"remotePodCIDR": "ten"},
+            },
+        }))
+        .unwrap();
+        let peers = named(&storage);
+        let views: Vec<String> = peers.iter().flat_map(|peer| &peer.views).map(ToString::to_string).collect();
+        assert_eq!(views, ["10.1.0.0/16", "10.50.0.0/16", "10.2.0.0/16"]);
+        assert!(peers.iter().all(|peer| peer.gateway.is_none()));
+        assert_eq!(peers[0].own_pods.unwrap().to_string(), "10.244.0.0/16");
     }
 
     #[test]
@@ -97,5 +118,7 @@ mod tests {
         tunnel.status.as_mut().unwrap().remote_nat_pod_cidr = Some("ten".into());
         let error = peer(&tunnel).unwrap_err().to_string();
         assert_eq!(error, "remoteNATPodCIDR is \"ten\", which is not a network or None");
+        tunnel.status.as_mut().unwrap().remote_nat_pod_cidr = Some("10.1.0.0/24".into());
+        assert!(matches!(peer(&tunnel), Err(Trouble::Unlike(_))), "the gateway would drop it");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
+use ferro_api::config::Reach;
 use ipnet::IpNet;
 use ring::digest::{SHA256, digest};
 
@@ -76,15 +77,17 @@ pub fn plan(now: &Snapshot<'_>) -> Result<Plan, Unplanned> {
     planner.plan.wanted.overlay = Some(Overlay { local, mac: mac(&local), mtu });
     planner.join_nodes();
     let views = planner.lead_to_peers();
-    if now.peers.iter().any(|peer| node.addresses.contains(&peer.gateway)) {
+    let mut gateways = now.peers.iter().filter_map(|peer| peer.gateway);
+    if gateways.any(|gateway| node.addresses.contains(&gateway)) {
         planner.lead_from_gateway(&views);
     }
     planner.exempt(&views);
     Ok(planner.plan)
 }
 
-/// The largest packet that fits in the overlay; at least what every IP network carries.
-fn overlay_mtu(local: &IpAddr, underlay: u32) -> Option<u32> {
+/// The largest packet that fits in the overlay of a node with this address, on an interface with this one; at least
+/// what every IP network carries.
+pub fn overlay_mtu(local: &IpAddr, underlay: u32) -> Option<u32> {
     let [v4, v6] = AROUND;
     let (around, least) = if local.is_ipv4() { (v4, 576) } else { (v6, 1280) };
     underlay.checked_sub(around).filter(|mtu| *mtu >= least)
@@ -103,39 +106,64 @@ impl<'a> Planner<'a> {
         self.now.nodes.iter().filter(move |node| node.name != own)
     }
 
-    /// Every other node is on the link, under an address that follows from its own.
+    /// Every other node is on the link, under an address that follows from its own. Only families that some peer has
+    /// are touched: the kernel may lack the other one.
     fn join_nodes(&mut self) {
+        let views = self.now.peers.iter().flat_map(|peer| &peer.views);
+        let families: BTreeSet<Family> = views.map(Family::of).collect();
         for node in self.others() {
             let Some(mac) = node.addresses.first().map(mac) else { continue };
             let same_family = |ip: &&IpAddr| ip.is_ipv4() == self.local.is_ipv4();
             let Some(at) = node.addresses.iter().find(same_family) else { continue };
             self.plan.wanted.forwarding.insert(mac, *at);
-            for hop in Family::ALL.into_iter().filter_map(|family| hop(node, family)) {
+            for hop in families.iter().filter_map(|family| hop(node, *family)) {
                 self.plan.wanted.neighbours.insert(hop, mac);
             }
         }
     }
 
-    /// Routes to the networks of all peers; gives back those that have one.
+    /// Routes to the networks of all peers; gives back those that are a peer's. What has no way yet leads nowhere, and
+    /// not out into the world, where others would answer in the name of the peer.
     fn lead_to_peers(&mut self) -> BTreeSet<IpNet> {
         let mut led = BTreeSet::new();
         for peer in self.now.peers {
             for view in &peer.views {
                 if let Some(with) = self.in_the_way(view) {
                     self.plan.refused.insert(Refusal::Overlaps { view: *view, with });
-                } else if let Some(hop) = self.hop_to(peer, view) {
-                    led.insert(*view);
-                    let source = self.node.addresses.iter().copied().find(|ip| ip.is_ipv4() == is_v4(view));
-                    let route = Route { table: MAIN, to: *view, metric: METRIC, hop, source };
-                    let last = Route { metric: LAST_METRIC, hop: Hop::Nowhere, source: None, ..route };
-                    // Two peers with one name for their networks, which is a mistake of somebody: the first has it.
-                    if !self.plan.wanted.routes.iter().any(|other| other.key() == route.key()) {
-                        self.plan.wanted.routes.extend([route, last]);
-                    }
+                    continue;
+                }
+                let hop = self.hop_to(peer, view);
+                // A peer is here twice, by its tunnel and by its names; or two have one name for their networks, which
+                // is a mistake of somebody.
+                if led.insert(*view) {
+                    self.lead_to(*view, hop);
                 }
             }
         }
         led
+    }
+
+    fn lead_to(&mut self, view: IpNet, hop: Option<Hop>) {
+        let last = Route { table: MAIN, to: view, metric: LAST_METRIC, hop: Hop::Nowhere, source: None };
+        self.plan.wanted.routes.insert(last);
+        if let Some(hop) = hop {
+            let source = self.node.addresses.iter().copied().find(|ip| ip.is_ipv4() == is_v4(&view));
+            self.plan.wanted.routes.insert(Route { metric: METRIC, hop, source, ..last });
+        }
+        if let Some(hop @ Hop::Overlay(IpAddr::V4(_))) = hop {
+            self.hear_gateway(hop);
+        }
+    }
+
+    /// The gateway itself tells senders that a packet is too long, or has passed too many. Its address means nothing on
+    /// other nodes, and a kernel takes nothing by the overlay, which has no address, from whom it would not answer by it.
+    fn hear_gateway(&mut self, hop: Hop) {
+        let to = IpNet::from(IpAddr::V4(GATEWAY_END.0));
+        let is_heard = self.plan.wanted.routes.iter().any(|route| route.to == to);
+        if !is_heard {
+            let heard = Route { table: MAIN, to, metric: METRIC, hop, source: None };
+            self.plan.wanted.routes.insert(heard);
+        }
     }
 
     /// A network of this node that overlaps.
@@ -150,12 +178,13 @@ impl<'a> Planner<'a> {
     }
 
     fn hop_to(&mut self, peer: &Peer, view: &IpNet) -> Option<Hop> {
-        if self.node.addresses.contains(&peer.gateway) {
+        let gateway = peer.gateway?;
+        if self.node.addresses.contains(&gateway) {
             let (v4, v6) = GATEWAY_END;
             return Some(Hop::Gateway(if is_v4(view) { v4.into() } else { v6.into() }));
         }
-        let Some(node) = self.others().find(|node| node.addresses.contains(&peer.gateway)) else {
-            self.plan.refused.insert(Refusal::UnknownGateway(peer.gateway));
+        let Some(node) = self.others().find(|node| node.addresses.contains(&gateway)) else {
+            self.plan.refused.insert(Refusal::UnknownGateway(gateway));
             return None;
         };
         let found = hop(node, Family::of(view)).filter(|hop| self.plan.wanted.neighbours.contains_key(hop));
@@ -197,20 +226,25 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Masquerade is kept off for what goes to peers and comes from them.
+    /// Masquerade is kept off for what goes to peers and comes from them. The link between the nodes is guarded also
+    /// where no peer is reached: it is there.
     fn exempt(&mut self, views: &BTreeSet<IpNet>) {
         let is_gateway = self.plan.wanted.routes.iter().any(|route| matches!(route.hop, Hop::Gateway(_)));
         let pods = self.now.nodes.iter().flat_map(|node| node.pods.iter().copied());
         let own: Vec<IpNet> = pods.chain(self.now.peers.iter().filter_map(|peer| peer.own_pods)).collect();
         let nodes = self.now.nodes.iter().flat_map(|node| node.addresses.iter().map(|ip| IpNet::from(*ip)));
-        let inside: Vec<IpNet> = nodes.chain(own.iter().copied()).chain(views.iter().copied()).collect();
+        let nodes: Vec<IpNet> = nodes.collect();
+        let inside: Vec<IpNet> =
+            nodes.iter().copied().chain(own.iter().copied()).chain(views.iter().copied()).collect();
         let mut exemptions = BTreeMap::new();
-        for family in views.iter().map(Family::of) {
+        for family in views.iter().map(Family::of).chain([Family::of_ip(&self.local)]) {
             exemptions.entry(family).or_insert_with(|| Exemption {
                 own: shortest(&own, family),
                 views: shortest(views, family),
                 inside: shortest(&inside, family),
                 masquerades: is_gateway,
+                nodes: shortest(&nodes, family),
+                opens_node: self.now.reach == Reach::Full,
             });
         }
         self.plan.wanted.exemptions = exemptions;

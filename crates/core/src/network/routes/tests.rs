@@ -31,13 +31,13 @@ fn nodes() -> Vec<Node> {
 fn turin() -> Peer {
     Peer {
         views: vec![net("10.0.0.0/16"), net("10.50.0.0/16")],
-        gateway: ip("192.0.2.1"),
+        gateway: Some(ip("192.0.2.1")),
         own_pods: Some(net("10.244.0.0/16")),
     }
 }
 
 fn planned(name: &str, nodes: &[Node], peers: &[Peer], local: &[IpNet]) -> Plan {
-    plan(&Snapshot { node: name, nodes, peers, mtu: 1500, local }).unwrap()
+    plan(&Snapshot { node: name, nodes, peers, mtu: 1500, local, reach: Reach::Default }).unwrap()
 }
 
 fn shown(routes: &BTreeSet<Route>) -> Vec<String> {
@@ -66,6 +66,7 @@ fn a_node_leads_to_peers_by_the_node_of_the_gateway() {
             "254 10.0.0.0/16 nowhere",
             "254 10.50.0.0/16 192.0.2.1 overlay from 192.0.2.2",
             "254 10.50.0.0/16 nowhere",
+            "254 169.254.77.2/32 192.0.2.1 overlay",
         ]
     );
     assert!(wanted.rules.is_empty());
@@ -75,6 +76,8 @@ fn a_node_leads_to_peers_by_the_node_of_the_gateway() {
     assert_eq!(exemption.own, [net("10.244.0.0/16")].into());
     assert_eq!(exemption.views, [net("10.0.0.0/16"), net("10.50.0.0/16")].into());
     assert!(exemption.inside.contains(&net("192.0.2.1/32")) && !exemption.masquerades);
+    // The kernel may lack the family that nobody uses.
+    assert!(wanted.neighbours.keys().all(IpAddr::is_ipv4));
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn the_node_of_the_gateway_leads_to_it_and_from_it() {
 fn ipv6_goes_by_the_address_that_each_link_has_by_itself() {
     let nodes =
         [node("one", "2001:db8::1", "fd01:0:0:1::/64"), node("two", "2001:db8::2", "fd01:0:0:2::/64")];
-    let peer = Peer { views: vec![net("fd02::/48")], gateway: ip("2001:db8::1"), own_pods: None };
+    let peer = Peer { views: vec![net("fd02::/48")], gateway: Some(ip("2001:db8::1")), own_pods: None };
     let Plan { wanted, refused } = planned("two", &nodes, &[peer], &[]);
     assert!(refused.is_empty());
     assert_eq!(wanted.overlay.unwrap().mtu, 1430);
@@ -143,22 +146,86 @@ fn a_peer_draws_no_traffic_that_is_for_somebody_here() {
         let local: Vec<_> = local.iter().map(|text| net(text)).collect();
         let peer = Peer { views: vec![net(view)], ..turin() };
         let Plan { wanted, refused } = planned("two", &nodes(), &[peer], &local);
-        assert!(wanted.routes.is_empty() && wanted.exemptions.is_empty(), "{view}");
+        assert!(wanted.routes.is_empty(), "{view}");
+        assert!(wanted.exemptions.values().all(|exemption| exemption.views.is_empty()), "{view}");
         assert_eq!(refused, [Refusal::Overlaps { view: net(view), with: net(with) }].into());
     }
 }
 
 #[test]
+fn the_link_between_nodes_is_for_nodes_and_they_are_open_to_peers_only_by_full_reach() {
+    let (nodes, peers) = (nodes(), [turin()]);
+    for (reach, opens) in [(Reach::Default, false), (Reach::Strict, false), (Reach::Full, true)] {
+        let snapshot = Snapshot { node: "two", nodes: &nodes, peers: &peers, mtu: 1500, local: &[], reach };
+        let exemptions = plan(&snapshot).unwrap().wanted.exemptions;
+        let exemption = &exemptions[&Family::V4];
+        assert_eq!(exemption.opens_node, opens, "{reach:?}");
+        let addresses = nodes.iter().flat_map(|node| &node.addresses);
+        for address in addresses {
+            assert!(exemption.nodes.iter().any(|network| network.contains(address)), "{address}");
+        }
+        assert!(!exemption.nodes.iter().any(|network| network.contains(&ip("192.0.2.9"))));
+    }
+    // Packets of one family may go between nodes in those of the other.
+    let peer = Peer { views: vec![net("fd02::/48")], ..turin() };
+    let exemptions = planned("two", &nodes, &[peer], &[]).wanted.exemptions;
+    assert!(exemptions[&Family::V4].views.is_empty() && !exemptions[&Family::V4].nodes.is_empty());
+    assert_eq!(exemptions[&Family::V6].views, [net("fd02::/48")].into());
+}
+
+#[test]
+fn the_gateway_is_heard_also_where_other_links_have_such_addresses() {
+    let Plan { wanted, refused } = planned("two", &nodes(), &[turin()], &[net("169.254.0.0/16")]);
+    assert!(refused.is_empty());
+    assert!(shown(&wanted.routes).contains(&"254 169.254.77.2/32 192.0.2.1 overlay".to_owned()));
+}
+
+#[test]
 fn a_gateway_that_nobody_knows_is_told_of() {
-    let peer = Peer { gateway: ip("192.0.2.9"), ..turin() };
+    let peer = Peer { gateway: Some(ip("192.0.2.9")), ..turin() };
     let Plan { wanted, refused } = planned("two", &nodes(), &[peer], &[]);
-    assert!(wanted.routes.is_empty());
     assert_eq!(refused, [Refusal::UnknownGateway(ip("192.0.2.9"))].into());
+    // Until then nothing that is for the peer leaves by another way, or under another name.
+    assert_eq!(shown(&wanted.routes), ["254 10.0.0.0/16 nowhere", "254 10.50.0.0/16 nowhere"]);
+    assert_eq!(wanted.exemptions[&Family::V4].views.len(), 2);
+}
+
+#[test]
+fn what_is_for_a_peer_without_a_tunnel_goes_nowhere() {
+    let parted = Peer { gateway: None, ..turin() };
+    for name in ["one", "two"] {
+        let Plan { wanted, refused } = planned(name, &nodes(), std::slice::from_ref(&parted), &[]);
+        assert!(refused.is_empty(), "{refused:?}");
+        assert_eq!(shown(&wanted.routes), ["254 10.0.0.0/16 nowhere", "254 10.50.0.0/16 nowhere"]);
+        assert_eq!(wanted.exemptions[&Family::V4].views.len(), 2);
+        // With a tunnel the way by it counts, whoever is looked at last.
+        assert_eq!(
+            planned(name, &nodes(), &[turin(), parted.clone()], &[]),
+            planned(name, &nodes(), &[turin()], &[])
+        );
+    }
+}
+
+#[test]
+fn a_tunnel_that_goes_leaves_no_moment_in_which_packets_get_out() {
+    let mut kernel = Kernel(Present { has_gateway: true, ..Present::default() });
+    kernel.do_all(&planned("one", &nodes(), &[turin()], &[]).wanted);
+    let parted = planned("one", &nodes(), &[Peer { gateway: None, ..turin() }], &[]).wanted;
+    let all = kernel.do_all(&parted);
+    let opens = |change: &Change| match change {
+        Change::RemoveRoute(route) => route.hop == Hop::Nowhere,
+        Change::RemoveExemption(_) => true,
+        _ => false,
+    };
+    assert!(!all.iter().any(opens), "{all:?}");
+    assert!(kernel.has(&parted));
 }
 
 #[test]
 fn a_node_without_an_address_is_waited_for() {
-    let snapshot = Snapshot { node: "four", nodes: &nodes(), peers: &[turin()], mtu: 1500, local: &[] };
+    let (nodes, peers) = (nodes(), [turin()]);
+    let snapshot =
+        Snapshot { node: "four", nodes: &nodes, peers: &peers, mtu: 1500, local: &[], reach: Reach::Default };
     assert_eq!(plan(&snapshot), Err(Unplanned::UnknownNode("four".into())));
     let narrow = Snapshot { node: "two", mtu: 600, ..snapshot };
     assert_eq!(plan(&narrow), Err(Unplanned::TooSmall(ip("192.0.2.2"), 600)));
@@ -274,7 +341,7 @@ fn routes_to_the_gateway_wait_for_its_link() {
 fn a_gateway_that_moves_takes_its_routes_along() {
     let mut kernel = Kernel::default();
     kernel.do_all(&planned("two", &nodes(), &[turin()], &[]).wanted);
-    let moved = Peer { gateway: ip("192.0.2.3"), ..turin() };
+    let moved = Peer { gateway: Some(ip("192.0.2.3")), ..turin() };
     let wanted = planned("two", &nodes(), &[moved], &[]).wanted;
     let all = kernel.do_all(&wanted);
     assert!(all.iter().all(|change| matches!(change, Change::ReplaceRoute(_))), "{all:?}");
@@ -297,7 +364,9 @@ fn a_new_size_needs_no_new_link() {
     let mut kernel = Kernel::default();
     kernel.do_all(&planned("two", &nodes(), &[turin()], &[]).wanted);
     let nodes = nodes();
-    let snapshot = Snapshot { node: "two", nodes: &nodes, peers: &[turin()], mtu: 9000, local: &[] };
+    let peers = [turin()];
+    let snapshot =
+        Snapshot { node: "two", nodes: &nodes, peers: &peers, mtu: 9000, local: &[], reach: Reach::Default };
     let wanted = plan(&snapshot).unwrap().wanted;
     let all = kernel.do_all(&wanted);
     assert_eq!(all, [Change::TuneOverlay(wanted.overlay.clone().unwrap())]);
@@ -328,7 +397,7 @@ prop_compose! {
     fn some_cluster()(
         pods in proptest::collection::vec(some_net(), 3),
         views in proptest::collection::vec(proptest::collection::vec(some_net(), 0..4), 0..4),
-        gateways in proptest::collection::vec(1_u8..=4, 4),
+        gateways in proptest::collection::vec(proptest::option::of(1_u8..=4), 4),
         local in proptest::collection::vec(some_net(), 0..3),
     ) -> (Vec<Node>, Vec<Peer>, Vec<IpNet>) {
         let names = ["one", "two", "three"];
@@ -339,7 +408,7 @@ prop_compose! {
         });
         let peers = views.into_iter().zip(gateways).map(|(views, gateway)| Peer {
             views,
-            gateway: IpAddr::from([192, 0, 2, gateway]),
+            gateway: gateway.map(|number| IpAddr::from([192, 0, 2, number])),
             own_pods: None,
         });
         (nodes.collect(), peers.collect(), local)
@@ -355,7 +424,9 @@ proptest! {
     fn no_route_covers_a_network_of_the_node((nodes, peers, local) in some_cluster(), own in 0_usize..3) {
         let own = &nodes[own];
         let Plan { wanted, refused } = planned(&own.name, &nodes, &peers, &local);
-        for route in &wanted.routes {
+        // The gateway's own address is no network of a peer: one address of our own link, whoever else is around it.
+        let gateway = IpNet::from(IpAddr::from(GATEWAY_END.0));
+        for route in wanted.routes.iter().filter(|route| route.to != gateway) {
             for pods in &own.pods {
                 prop_assert!(apart(&route.to, pods), "{route:?}");
             }
@@ -369,11 +440,14 @@ proptest! {
             for view in &peer.views {
                 let is_led = wanted.routes.iter().any(|route| route.table == MAIN && route.to == *view);
                 prop_assert!(is_led || !refused.is_empty());
+                // With a route or without one: behind it nothing leads out into the world.
+                let ends = |route: &&Route| route.to == *view && route.hop == Hop::Nowhere;
+                prop_assert_eq!(wanted.routes.iter().filter(ends).count(), usize::from(is_led));
             }
         }
         // A kernel takes only networks that are apart.
         for exemption in wanted.exemptions.values() {
-            for set in [&exemption.own, &exemption.views, &exemption.inside] {
+            for set in [&exemption.own, &exemption.views, &exemption.inside, &exemption.nodes] {
                 for (index, a) in set.iter().enumerate() {
                     prop_assert!(set.iter().skip(index + 1).all(|b| apart(a, b)));
                 }

@@ -1,12 +1,17 @@
 //! Which of several `IpamStorage` objects holds what: an object is read and written as a whole, so none may grow large.
 //!
 //! - Flow: new mappings go where there is room, all of one turn into the same object if they fit, and stay there; so a
-//!   turn is one write as a rule. The first object also holds what was agreed with peers.
+//!   turn is one write as a rule. The first object also holds what was agreed with peers. An object that holds nothing
+//!   any more is deleted along with the next turn.
 //! - Guarantees: a write names only what changed in its object. Whichever writes of a turn were done, reading gives a
 //!   sound value again: an address is stored in one object together with its endpoint, and a freed one is not given out
 //!   in the same turn, so that no two endpoints can come to share one. What was half done is put right by the turn that
 //!   reading returns.
-//! - Assumptions: one writer, and every write is made from the version that was read last.
+//! - Assumptions: one writer, and every write is made from the version that was read last. That cannot be said of the
+//!   making of an object: therefore the first one says before how many there may be, and whoever reads makes those that
+//!   are [`missing`], so that a former writer cannot any more.
+
+mod draft;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +20,11 @@ use std::net::IpAddr;
 use ferro_api::net::IpamStorageSpec;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::super::{Ipam, Mapping, OwnNetworks, Turn};
-use super::{BadStorage, Record, originals, parse, read, stored, subnets};
+use super::super::{Ipam, Mapping, OwnNetworks, QUARANTINE, Turn};
+use super::{BadStorage, parse, read, restored};
+use draft::Draft;
 
 /// An object with so many bytes takes no new mappings. Small, because each write makes the API server read, check and
 /// store all of it.
@@ -48,13 +54,41 @@ pub fn part(name_of: &str) -> Option<u32> {
     (name(number) == name_of).then_some(number)
 }
 
+/// The objects that somebody may still be about to make.
+pub fn missing(objects: &BTreeMap<u32, IpamStorageSpec>) -> Result<Vec<u32>, BadStorage> {
+    let Some(first) = objects.get(&0) else { return Ok(Vec::new()) };
+    let mut announced = 0;
+    for (network, bytes) in &first.prefixes {
+        announced = announced.max(parse(network, bytes)?.parts.unwrap_or_default());
+    }
+    Ok((0..announced).filter(|number| !objects.contains_key(number)).collect())
+}
+
 /// What is known of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Part {
-    weight: usize,
-    /// The addresses that rest, as far as this object says so; it may be out of date.
+    /// How many mappings it holds, and what they take, about.
+    mappings: usize,
+    mapped: usize,
+    /// How many addresses rest of those that it says rest.
+    rests: usize,
+    /// All that it says rest, also those that have rested: they go with the next write to it.
     resting: BTreeMap<IpAddr, Timestamp>,
 }
+
+impl Part {
+    /// What it will take once it is written again.
+    fn weight(&self) -> usize {
+        self.mapped + REST * self.rests
+    }
+
+    fn is_empty(&self) -> bool {
+        self.mappings == 0 && self.rests == 0
+    }
+}
+
+/// Since when an address rests, and which object says so.
+type Rest = (Timestamp, IpAddr, u32);
 
 /// Which object holds what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,13 +96,46 @@ pub struct Layout {
     parts: BTreeMap<u32, Part>,
     /// Those that take new mappings.
     open: BTreeSet<u32>,
+    /// Those with nothing in them that is needed.
+    empty: BTreeSet<u32>,
+    /// Addresses that rest, by age, so that those that have rested are found without looking at the others.
+    ages: BTreeSet<Rest>,
     places: BTreeMap<IpAddr, u32>,
     /// Mappings that are somewhere else, too: they were being moved.
     strays: BTreeSet<(u32, IpAddr)>,
     /// The number of the last turn that was stored.
     turn: u64,
+    /// So many objects there may be, as the first one says.
+    announced: u32,
     /// Whether the first object has the networks of this cluster as they are now.
     is_own_current: bool,
+}
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// It is made.
+    Create,
+    /// It is changed by a merge patch.
+    Patch,
+    /// It is deleted.
+    Delete,
+}
+
+/// When a write may be done: after all that come before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wave {
+    /// What announces others.
+    First,
+    /// Most.
+    Second,
+    /// What something moves away from.
+    Last,
+}
+
+impl Wave {
+    /// In their order.
+    pub const ALL: [Self; 3] = [Self::First, Self::Second, Self::Last];
 }
 
 /// One write.
@@ -76,12 +143,12 @@ pub struct Layout {
 pub struct Write {
     /// The object.
     pub part: u32,
-    /// Whether it is to be made.
-    pub is_new: bool,
-    /// The specification of a new one; otherwise a merge patch to it.
+    /// What is done to it.
+    pub deed: Deed,
+    /// The specification of a new one, or a patch to it.
     pub spec: Value,
-    /// Whether it may be done only when the others are: something moves away from it.
-    pub is_last: bool,
+    /// When it may be done.
+    pub wave: Wave,
 }
 
 /// How a turn is stored.
@@ -90,11 +157,18 @@ pub struct Plan {
     /// What to write.
     pub writes: Vec<Write>,
     parts: BTreeMap<u32, Part>,
+    deleted: BTreeSet<u32>,
     places: BTreeMap<IpAddr, Option<u32>>,
+    rested: BTreeSet<Rest>,
+    resting: BTreeSet<Rest>,
+    announced: u32,
 }
 
 impl Layout {
     /// What these objects hold, and what must be put right in it; none before the first start.
+    ///
+    /// Addresses that rest do so in full from now on: since when they do was written by another clock, perhaps, and by
+    /// one that is ahead they would be given out too soon.
     pub fn read(
         objects: &BTreeMap<u32, IpamStorageSpec>,
         own: &OwnNetworks,
@@ -105,10 +179,11 @@ impl Layout {
         whole.endpoint_mappings.clear();
         whole.prefixes.clear();
         for (number, object) in objects {
-            layout.take_in(*number, object, &mut whole, &mut strays)?;
+            layout.take_in(*number, object, now, &mut whole, &mut strays)?;
         }
         layout.is_own_current = is_own(first, own);
-        let Some(before) = Ipam::from_storage(&whole, own.clone())? else { return Ok(None) };
+        let Some(mut before) = Ipam::from_storage(&whole, own.clone())? else { return Ok(None) };
+        before.external.rest_anew(now);
         let turn = heal(&before, strays, now);
         Ok(Some((layout, turn)))
     }
@@ -117,6 +192,7 @@ impl Layout {
         &mut self,
         number: u32,
         object: &IpamStorageSpec,
+        now: Timestamp,
         whole: &mut IpamStorageSpec,
         strays: &mut Vec<(IpAddr, Mapping)>,
     ) -> Result<(), BadStorage> {
@@ -124,8 +200,9 @@ impl Layout {
         for (text, mapping) in &object.endpoint_mappings {
             let endpoint = read(text, "a key of endpointMappings")?;
             let ip = read(&mapping.ip, &format!("endpointMappings[{text}].ip"))?;
-            let stray = Mapping { ip, peers: mapping.cluster_mappings.clone() };
-            part.weight += weight(&stray);
+            let stray = restored(ip, mapping);
+            part.mappings += 1;
+            part.mapped += weight(&stray);
             if let Entry::Vacant(place) = self.places.entry(endpoint) {
                 place.insert(number);
                 whole.endpoint_mappings.insert(text.clone(), mapping.clone());
@@ -136,12 +213,17 @@ impl Layout {
         }
         for (network, bytes) in &object.prefixes {
             let record = parse(network, bytes)?;
-            if let Some(since) = record.since {
+            // The names of networks rest in the first object, with those in use.
+            if record.since.is_some() && record.peer.is_none() {
                 let rests: IpNet = read(network, "a key of prefixes")?;
-                part.resting.insert(rests.addr(), since);
-                part.weight += REST;
+                part.resting.insert(rests.addr(), now);
+                part.rests += 1;
+                self.ages.insert((now, rests.addr(), number));
             }
             self.turn = self.turn.max(record.turn.unwrap_or_default());
+            if number == 0 {
+                self.announced = self.announced.max(record.parts.unwrap_or_default());
+            }
             let known = whole.prefixes.get(network).map(|bytes| parse(network, bytes)).transpose()?;
             if known.is_none_or(|known| (known.turn, known.since) < (record.turn, record.since)) {
                 whole.prefixes.insert(network.clone(), bytes.clone());
@@ -152,12 +234,17 @@ impl Layout {
     }
 
     fn keep(&mut self, number: u32, part: Part) {
-        if part.weight < FULL {
-            self.open.insert(number);
-        } else {
-            self.open.remove(&number);
-        }
+        note(&mut self.open, number, part.weight() < FULL);
+        // The first one is always needed.
+        note(&mut self.empty, number, number != 0 && part.is_empty());
         self.parts.insert(number, part);
+    }
+
+    /// The addresses that have rested since they were looked at last.
+    fn rested(&self, now: Timestamp) -> BTreeSet<Rest> {
+        let quarantine = QUARANTINE.try_into().unwrap_or_default();
+        let rested = self.ages.iter().take_while(|(since, ..)| now.duration_since(*since) >= quarantine);
+        rested.copied().collect()
     }
 
     /// The sheet of a peer's mappings on which an endpoint stands.
@@ -167,7 +254,7 @@ impl Layout {
 
     /// How a turn is stored.
     pub fn plan(&self, turn: &Turn) -> Plan {
-        let mut draft = Draft { layout: self, turn, sheets: BTreeMap::new(), places: BTreeMap::new() };
+        let mut draft = Draft::new(self, turn);
         let is_first = !self.parts.contains_key(&0);
         if is_first || !self.is_own_current {
             draft.own();
@@ -191,8 +278,27 @@ impl Layout {
 
     /// The plan was carried out.
     pub fn done(&mut self, plan: Plan) {
+        let mut lightened = BTreeSet::new();
+        for rest in &plan.rested {
+            self.ages.remove(rest);
+            lightened.insert(rest.2);
+            if let Some(part) = self.parts.get_mut(&rest.2) {
+                part.rests = part.rests.saturating_sub(1);
+            }
+        }
+        for number in lightened {
+            if let Some(part) = self.parts.remove(&number) {
+                self.keep(number, part);
+            }
+        }
+        self.ages.extend(plan.resting);
         for (number, part) in plan.parts {
             self.keep(number, part);
+        }
+        for number in plan.deleted {
+            self.parts.remove(&number);
+            self.open.remove(&number);
+            self.empty.remove(&number);
         }
         for (endpoint, place) in plan.places {
             match place {
@@ -202,6 +308,7 @@ impl Layout {
         }
         if !plan.writes.is_empty() {
             self.turn += 1;
+            self.announced = plan.announced;
         }
         self.strays.clear();
         self.is_own_current = true;
@@ -216,11 +323,12 @@ fn heal(before: &Ipam, strays: Vec<(IpAddr, Mapping)>, now: Timestamp) -> Turn {
         let here = turn.after.mappings.get_mut(&endpoint).filter(|here| here.ip == stray.ip);
         if let Some(here) = here {
             here.peers.extend(stray.peers);
+            here.to_all |= stray.to_all;
         }
     }
     let mut addresses = BTreeSet::new();
     for (endpoint, mapping) in before.mappings() {
-        let is_foreign = !before.external().contains(&mapping.ip);
+        let is_foreign = !before.is_fit(endpoint, mapping);
         if is_foreign || !addresses.insert(mapping.ip) {
             turn.touched.insert(*endpoint);
             turn.after.mappings.remove_mut(endpoint);
@@ -228,13 +336,13 @@ fn heal(before: &Ipam, strays: Vec<(IpAddr, Mapping)>, now: Timestamp) -> Turn {
     }
     let known = before.peers();
     let nobodys = before.mappings().filter(|(_, mapping)| {
-        mapping.peers.is_empty() || mapping.peers.iter().any(|peer| !known.contains_key(peer))
+        mapping.is_idle() || mapping.peers.iter().any(|peer| !known.contains_key(peer))
     });
     for (endpoint, _) in nobodys {
         turn.touched.insert(*endpoint);
         let Some(mut mapping) = turn.after.mappings.get(endpoint).cloned() else { continue };
         mapping.peers.retain(|peer| known.contains_key(peer));
-        if mapping.peers.is_empty() {
+        if mapping.is_idle() {
             turn.after.external.free(mapping.ip, now);
             turn.freed.insert(mapping.ip, *endpoint);
             turn.after.mappings.remove_mut(endpoint);
@@ -252,194 +360,16 @@ fn is_own(first: &IpamStorageSpec, own: &OwnNetworks) -> bool {
         && first.service_cidr == Some(own.service.to_string())
 }
 
+fn note(set: &mut BTreeSet<u32>, number: u32, is_in: bool) {
+    if is_in {
+        set.insert(number);
+    } else {
+        set.remove(&number);
+    }
+}
+
 fn weight(mapping: &Mapping) -> usize {
     MAPPING + PEER * mapping.peers.len()
-}
-
-/// What changes in one object.
-#[derive(Default)]
-struct Sheet {
-    part: Part,
-    spec: Map<String, Value>,
-    is_last: bool,
-}
-
-impl Sheet {
-    fn set(&mut self, field: &str, key: String, value: Value) {
-        let field = self.spec.entry(field).or_insert_with(|| json!({}));
-        if let Value::Object(field) = field {
-            field.insert(key, value);
-        }
-    }
-
-    fn forget_rest(&mut self, ip: IpAddr) {
-        self.part.resting.remove(&ip);
-        self.part.weight = self.part.weight.saturating_sub(REST);
-        self.set("prefixes", IpNet::from(ip).to_string(), Value::Null);
-    }
-}
-
-/// A plan in the making.
-struct Draft<'a> {
-    layout: &'a Layout,
-    turn: &'a Turn,
-    sheets: BTreeMap<u32, Sheet>,
-    places: BTreeMap<IpAddr, Option<u32>>,
-}
-
-impl Draft<'_> {
-    fn sheet(&mut self, number: u32) -> &mut Sheet {
-        let known = self.layout.parts.get(&number);
-        self.sheets
-            .entry(number)
-            .or_insert_with(|| Sheet { part: known.cloned().unwrap_or_default(), ..Sheet::default() })
-    }
-
-    /// The networks of this cluster.
-    fn own(&mut self) {
-        let (own, external) = (&self.turn.after.own, self.turn.after.external());
-        let spec = [
-            ("pools", json!(own.pools)),
-            ("podCIDR", json!(own.pod)),
-            ("serviceCIDR", json!(own.service)),
-            ("externalCIDR", json!(external)),
-        ];
-        self.sheet(0).spec.extend(spec.map(|(field, value)| (field.to_owned(), value)));
-    }
-
-    /// What was agreed with peers.
-    fn agreements(&mut self) {
-        let (before, after) = (&self.turn.before.peers, &self.turn.after.peers);
-        let is_first = !self.layout.parts.contains_key(&0);
-        let changed = before.keys().chain(after.keys()).collect::<BTreeSet<_>>().into_iter();
-        let changed: Vec<&String> =
-            changed.filter(|peer| is_first || before.get(*peer) != after.get(*peer)).collect();
-        let networks = after.values().flat_map(originals);
-        let kept: BTreeMap<IpNet, Record> = networks.collect();
-        for peer in changed {
-            let agreement = after.get(peer);
-            let sheet = self.sheet(0);
-            let here = agreement.map_or(Value::Null, |agreement| {
-                let subnets = subnets(agreement);
-                // A merge patch takes away only what it names.
-                json!({
-                    "localNATPodCIDR": subnets.local_nat_pod_cidr,
-                    "remotePodCIDR": subnets.remote_pod_cidr,
-                    "localNATExternalCIDR": subnets.local_nat_external_cidr,
-                    "remoteExternalCIDR": subnets.remote_external_cidr,
-                })
-            });
-            sheet.set("clusterSubnets", peer.clone(), here);
-            let mark = agreement.map_or(Value::Null, |_| json!({}));
-            sheet.set("natMappingsConfigured", peer.clone(), mark);
-            let [old, new] = [before.get(peer), agreement].map(|it| it.into_iter().flat_map(originals));
-            for (network, _) in old.chain(new) {
-                let record = kept.get(&network).map_or(Value::Null, |record| json!(record.bytes()));
-                sheet.set("prefixes", network.to_string(), record);
-            }
-        }
-    }
-
-    /// Changes a mapping where it is; tells whether it must go into another object.
-    fn has_to_go_elsewhere(&mut self, endpoint: IpAddr) -> bool {
-        let turn = self.turn;
-        let (before, after) = (turn.before.mapping(&endpoint), turn.after.mapping(&endpoint));
-        let Some(number) = self.layout.places.get(&endpoint).copied() else { return after.is_some() };
-        if before == after {
-            return false;
-        }
-        let Some(after) = after else {
-            self.remove(number, endpoint);
-            return false;
-        };
-        let (old, new) = (before.map_or(0, weight), weight(after));
-        let sheet = self.sheet(number);
-        let grown = (sheet.part.weight + new).saturating_sub(old);
-        if new > old && grown > MOST {
-            sheet.is_last = true;
-            self.remove(number, endpoint);
-            return true;
-        }
-        sheet.part.weight = grown;
-        sheet.set("endpointMappings", endpoint.to_string(), difference(before, after));
-        false
-    }
-
-    fn remove(&mut self, number: u32, endpoint: IpAddr) {
-        let lost = self.turn.before.mapping(&endpoint).map_or(0, weight);
-        let is_place = self.layout.places.get(&endpoint) == Some(&number);
-        let sheet = self.sheet(number);
-        sheet.part.weight = sheet.part.weight.saturating_sub(lost);
-        sheet.set("endpointMappings", endpoint.to_string(), Value::Null);
-        if is_place {
-            self.places.insert(endpoint, None);
-        }
-    }
-
-    /// Notes that an address rests, in the object with the endpoint that had it.
-    fn rest(&mut self, ip: IpAddr, endpoint: &IpAddr) {
-        let Some(since) = self.turn.after.external.resting_since(&ip) else { return };
-        let number = self.layout.places.get(endpoint).copied().unwrap_or_else(|| self.room());
-        let sheet = self.sheet(number);
-        sheet.set("prefixes", IpNet::from(ip).to_string(), json!(Record::rest(since).bytes()));
-        if sheet.part.resting.insert(ip, since).is_none() {
-            sheet.part.weight += REST;
-        }
-    }
-
-    /// Puts a new mapping where there is room: into an object that is written anyway, if there is one.
-    fn add(&mut self, endpoint: IpAddr) {
-        let Some(mapping) = self.turn.after.mapping(&endpoint) else { return };
-        let (value, weight) = (json!(stored(mapping)), weight(mapping));
-        let number = self.room();
-        let sheet = self.sheet(number);
-        sheet.part.weight += weight;
-        sheet.set("endpointMappings", endpoint.to_string(), value);
-        self.places.insert(endpoint, Some(number));
-    }
-
-    fn room(&self) -> u32 {
-        let written = self.sheets.iter().find(|(_, sheet)| sheet.part.weight < FULL && !sheet.is_last);
-        let open = || self.layout.open.iter().find(|number| !self.sheets.contains_key(number)).copied();
-        let last = self.layout.parts.keys().chain(self.sheets.keys()).max();
-        written.map(|(number, _)| *number).or_else(open).unwrap_or_else(|| last.map_or(0, |last| last + 1))
-    }
-
-    fn finish(mut self) -> Plan {
-        let external = &self.turn.after.external;
-        let record = json!(Record::next(external, self.layout.turn + 1).bytes());
-        let mut plan = Plan { places: self.places, ..Plan::default() };
-        for sheet in self.sheets.values_mut() {
-            let rested = sheet.part.resting.iter();
-            let rested = rested.filter(|(ip, since)| external.resting_since(ip) != Some(**since));
-            let rested: Vec<IpAddr> = rested.map(|(ip, _)| *ip).collect();
-            for ip in rested {
-                sheet.forget_rest(ip);
-            }
-            sheet.set("prefixes", external.network().to_string(), record.clone());
-        }
-        for (number, sheet) in self.sheets {
-            let is_new = !self.layout.parts.contains_key(&number);
-            plan.parts.insert(number, sheet.part);
-            plan.writes.push(Write {
-                part: number,
-                is_new,
-                spec: Value::Object(sheet.spec),
-                is_last: sheet.is_last,
-            });
-        }
-        plan
-    }
-}
-
-/// What a merge patch must say about a mapping.
-fn difference(before: Option<&Mapping>, after: &Mapping) -> Value {
-    let none = BTreeSet::new();
-    let had = before.map_or(&none, |before| &before.peers);
-    let added = after.peers.difference(had).map(|peer| (peer.clone(), json!({})));
-    let gone = had.difference(&after.peers).map(|peer| (peer.clone(), Value::Null));
-    let peers: Map<String, Value> = added.chain(gone).collect();
-    json!({"ip": after.ip, "clusterMappings": peers})
 }
 
 #[cfg(test)]

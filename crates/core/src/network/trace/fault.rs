@@ -16,10 +16,16 @@ pub enum Link {
     Service,
     /// A node of this cluster, or its routes.
     Node,
+    /// Between the node of the pod and that of the gateway.
+    Overlay,
     /// The gateway of this cluster.
     Gateway,
     /// The tunnel to the peer.
     Tunnel,
+    /// The peer, behind its end of the tunnel.
+    Peer,
+    /// To whom it is sent.
+    Endpoint,
 }
 
 impl fmt::Display for Link {
@@ -28,8 +34,11 @@ impl fmt::Display for Link {
             Self::Pod => "pod",
             Self::Service => "service",
             Self::Node => "node",
+            Self::Overlay => "overlay",
             Self::Gateway => "gateway",
             Self::Tunnel => "tunnel",
+            Self::Peer => "peer",
+            Self::Endpoint => "endpoint",
         })
     }
 }

@@ -36,7 +36,7 @@ fn storage() -> IpamStorage {
 }
 
 /// V1, with the pod on the second node and the gateway on the first.
-fn v1(to: &str) -> Snapshot {
+pub(super) fn v1(to: &str) -> Snapshot {
     let node = |ip_: &str| Node { ips: vec![ip(ip_)], ready: true, is_virtual: false };
     Snapshot {
         source: Source {
@@ -48,6 +48,7 @@ fn v1(to: &str) -> Snapshot {
         target: Target::Address(ip(to)),
         networks: Known::from_storage(&[storage()]),
         external_mode: false,
+        reach: Reach::Default,
         gateway: Some(Gateway { node: "a-1".into(), node_ip: ip("172.18.0.2") }),
         nodes: [("a-1".to_owned(), node("172.18.0.2")), ("a-2".to_owned(), node("172.18.0.3"))].into(),
         endpoints: vec![connected(endpoint())],
@@ -66,7 +67,7 @@ fn lines(hops: &[Hop]) -> Vec<String> {
     hops.iter().map(|hop| format!("{}: {} => {}", hop.place, packet(hop.before), after(hop))).collect()
 }
 
-fn only(snapshot: &Snapshot) -> Way {
+pub(super) fn only(snapshot: &Snapshot) -> Way {
     let mut ways = trace(snapshot);
     assert_eq!(ways.len(), 1);
     ways.remove(0)
@@ -115,13 +116,19 @@ fn v1_there_and_back_with_both_networks_the_same() {
         [
             "sends",
             "route 10.0.0.0/24 via 172.18.0.2 dev ferro.vxlan",
-            "VXLAN to 172.18.0.2, UDP port 51880",
+            "VXLAN to 172.18.0.2, UDP port 18800",
             "10.244.0.7 becomes 10.0.40.7, as turin names it",
             "WireGuard to 192.0.2.2:30020",
             "10.0.0.5 becomes 10.244.0.5, as it is named there",
             "gets it, and sees 10.0.40.7 as its client",
         ]
     );
+}
+
+#[test]
+fn an_answer_gets_home_however_little_peers_reach() {
+    let way = only(&Snapshot { reach: Reach::Strict, ..v1("10.0.0.5") });
+    assert_eq!(way.back, only(&v1("10.0.0.5")).back);
 }
 
 #[test]

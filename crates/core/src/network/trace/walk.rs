@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::super::{Drop, Packet, Problem, Table, Tunnel, tunnels};
+use super::super::{Drop, Packet, Problem, Table, Tunnel, tunnels_of};
 use super::{Fault, Gateway, Hop, OVERLAY, OVERLAY_PORT, Place, Service, Snapshot, Target, Way, complaint};
 
 /// The ways to the target: one to an address, and for a Service one to each cluster that serves it.
@@ -64,7 +64,9 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(now: &'a Snapshot) -> Self {
-        let (tunnels, problems) = tunnels(&now.endpoints, &now.mappings);
+        let (endpoints, mappings): (Vec<_>, Vec<_>) =
+            (now.endpoints.iter().collect(), now.mappings.iter().collect());
+        let (tunnels, problems) = tunnels_of(&endpoints, &mappings, now.reach);
         let peers = tunnels.iter().map(|(peer, tunnel)| (peer.clone(), tunnel.table.clone()));
         let table = Table { peers: peers.collect() };
         Self { now, tunnels, problems, table }
@@ -228,9 +230,10 @@ impl<'a> Walk<'a> {
             hop(Place::PeerGateway(name.clone()), inside, reply, what);
         }
         hop(Place::Tunnel(name), reply, reply, "WireGuard".into());
-        if let Ok(home) = self.table.inbound(peer, reply) {
+        let place = Place::Gateway(gateway.node.clone());
+        if let Ok(home) = self.table.answer(peer, reply) {
             let what = renamed(reply.destination, home.destination, "as it is named here");
-            hop(Place::Gateway(gateway.node.clone()), reply, home, what);
+            hop(place, reply, home, what);
             hop(Place::Pod(self.now.source.pod.clone()), home, home, "gets the answer".into());
         }
     }

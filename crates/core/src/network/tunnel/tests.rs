@@ -40,6 +40,11 @@ fn mapping(name: &str, entries: &[(&str, &str)]) -> NatMapping {
     NatMapping::new(name, NatMappingSpec { cluster_id: "b".into(), cluster_mappings: entries.collect() })
 }
 
+/// A node of a, as b reaches it.
+fn redirection() -> NatMapping {
+    mapping("natmapping-b", &[("172.18.0.3", "192.168.8.45")])
+}
+
 fn changed(change: impl Fn(&mut TunnelEndpointSpec, &mut TunnelEndpointStatus)) -> TunnelEndpoint {
     let mut endpoint = v1();
     change(&mut endpoint.spec, endpoint.status.as_mut().unwrap());
@@ -56,7 +61,7 @@ fn problem(endpoint: TunnelEndpoint) -> String {
 
 #[test]
 fn what_the_resources_say_is_what_the_vectors_demand() {
-    let (table, problems) = tables(&[v1()], &[mapping("natmapping-b", &[("172.18.0.3", "192.168.8.45")])]);
+    let (table, problems) = tables(&[v1()], &[redirection()], Reach::Default);
     assert_eq!(problems, []);
     let packet =
         |source: &str, destination: &str| Packet { source: ip(source), destination: ip(destination) };
@@ -67,6 +72,37 @@ fn what_the_resources_say_is_what_the_vectors_demand() {
     let node = packet("10.0.0.5", "192.168.8.45");
     assert_eq!(table.inbound("b", node), Ok(packet("10.0.0.5", "172.18.0.3")));
     assert_eq!(table.inbound("b", packet("10.244.0.5", "10.0.40.7")), Err(Drop::SpoofedSource));
+}
+
+#[test]
+fn how_far_a_peer_reaches_is_what_the_configuration_says() {
+    let packet = |to: &str| Packet { source: ip("10.0.0.5"), destination: ip(to) };
+    for (reach, pods) in [(Reach::Default, true), (Reach::Full, true), (Reach::Strict, false)] {
+        let (table, _) = tables(&[v1()], &[redirection()], reach);
+        let pod = table.inbound("b", packet("10.0.40.7")).map(|packet| packet.destination);
+        let wanted = if pods { Ok(ip("10.244.0.7")) } else { Err(Drop::ForeignDestination) };
+        assert_eq!(pod, wanted, "{reach:?}");
+        let endpoint = table.inbound("b", packet("192.168.8.45")).unwrap();
+        assert_eq!(endpoint.destination, ip("172.18.0.3"), "{reach:?}");
+        let answer = table.answer("b", packet("10.0.40.7")).unwrap();
+        assert_eq!(answer.destination, ip("10.244.0.7"), "{reach:?}");
+    }
+    let strict = ReachablePods::of(Reach::Strict, [ip("10.244.0.7")].into());
+    let table = tunnels(&[v1()], &[]).0["b"].table.clone().reaching(strict);
+    assert!(table.inbound(packet("10.0.40.7")).is_ok());
+    assert_eq!(table.inbound(packet("10.0.40.8")), Err(Drop::ForeignDestination));
+}
+
+#[test]
+fn a_pod_that_is_published_is_reached_under_its_name_also_by_strict_reach() {
+    let published = mapping("mine", &[("10.244.0.9", "10.0.40.9")]);
+    let (table, problems) = tables(&[v1()], &[published], Reach::Strict);
+    assert_eq!(problems, []);
+    let table = &table.peers["b"];
+    assert!(table.redirections().is_empty(), "it has a name without that");
+    let packet = |to: &str| Packet { source: ip("10.0.0.5"), destination: ip(to) };
+    assert_eq!(table.inbound(packet("10.0.40.9")).unwrap().destination, ip("10.244.0.9"));
+    assert_eq!(table.inbound(packet("10.0.40.7")), Err(Drop::ForeignDestination));
 }
 
 #[test]
@@ -149,6 +185,23 @@ fn a_peer_that_cannot_be_used_leaves_the_others_alone() {
 }
 
 #[test]
+fn no_two_have_one_key_and_nobody_has_ours() {
+    let other = changed(|spec, status| {
+        spec.cluster_id = "c".into();
+        status.remote_nat_pod_cidr = Some("10.7.0.0/24".into());
+        status.remote_nat_external_cidr = Some("10.8.0.0/24".into());
+    });
+    let (mut found, problems) = tunnels(&[v1(), other], &[]);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["b"]);
+    assert_eq!((problems[0].peer.as_str(), problems.len()), ("c", 1));
+    assert_eq!(problems[0].trouble, Trouble::SameKey("TunnelEndpoint liqo-tenant-b/tunnel".into()));
+    let key = found["b"].public_key;
+    assert_eq!(without_ourselves(&[7; 32], &mut found), []);
+    let problems = without_ourselves(&key, &mut found);
+    assert!(found.is_empty() && problems[0].peer == "b" && problems[0].trouble == Trouble::OwnKey);
+}
+
+#[test]
 fn a_redirection_that_makes_no_sense_is_left_out_and_the_rest_holds() {
     let ours = mapping("a", &[("172.18.0.3", "192.168.8.45"), ("10.244.0.9", "192.168.8.46")]);
     let more = [
@@ -158,19 +211,33 @@ fn a_redirection_that_makes_no_sense_is_left_out_and_the_rest_holds() {
         ("172.18.0.6", "192.168.8.48"),
         ("host", "192.168.8.49"),
     ];
-    let (table, problems) = tables(&[v1()], &[mapping("b", &more), ours]);
+    let (table, problems) = tables(&[v1()], &[mapping("b", &more), ours], Reach::Default);
     let kept = [(ip("192.168.8.45"), ip("172.18.0.3")), (ip("192.168.8.48"), ip("172.18.0.6"))];
-    assert_eq!(table.peers["b"].redirections(), &kept.into());
+    assert_eq!(table.peers["b"].redirections(), kept.into());
     let said: Vec<_> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
         [
-            "NatMapping a: 10.244.0.9 is a pod of this cluster, which needs no redirection",
+            "NatMapping a: 10.244.0.9 is a pod of this cluster; only 10.0.40.9, its name there, can stand for it",
             "NatMapping b: 172.18.0.3 is redirected already: 192.168.8.45 stands for it",
             "NatMapping b: 192.168.8.45 stands for another endpoint already: 172.18.0.3",
             "NatMapping b: 172.18.0.5 and fd00::5 are not of the same family",
             "NatMapping b: a key of clusterMappings is \"host\", which is not an address",
         ]
+    );
+}
+
+#[test]
+fn what_the_address_manager_wrote_comes_before_what_others_wrote_earlier() {
+    let theirs = mapping("a", &[("172.18.0.3", "192.168.8.45"), ("172.18.0.4", "192.168.8.46")]);
+    let mut ours = mapping("natmapping-b", &[("172.18.0.3", "192.168.8.47")]);
+    labels::PART_OF.put_on(&mut ours.metadata);
+    let (table, problems) = tables(&[v1()], &[theirs, ours], Reach::Default);
+    let kept = [(ip("192.168.8.46"), ip("172.18.0.4")), (ip("192.168.8.47"), ip("172.18.0.3"))];
+    assert_eq!(table.peers["b"].redirections(), kept.into());
+    assert_eq!(
+        problems[0].to_string(),
+        "NatMapping a: 172.18.0.3 is redirected already: 192.168.8.47 stands for it"
     );
 }
 

@@ -1,6 +1,8 @@
 //! Whatever is stored is read back, whichever writes of a turn were done, and no object grows beyond its bounds.
 
+use ferro_api::config::Reach;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::super::super::{Answer, Naming, Offered, QUARANTINE, default_pools};
 use super::*;
@@ -11,6 +13,7 @@ fn own() -> OwnNetworks {
         service: "10.96.0.0/16".parse().unwrap(),
         reserved: BTreeSet::new(),
         pools: default_pools(),
+        reach: Reach::Strict,
     }
 }
 
@@ -20,6 +23,10 @@ fn start() -> Timestamp {
 
 fn endpoint(host: u32) -> IpAddr {
     IpAddr::V4((0xac12_0000 + host).into())
+}
+
+fn pod(host: u32) -> IpAddr {
+    IpAddr::V4((0x0a00_0100 + host).into())
 }
 
 /// What the API server keeps.
@@ -59,8 +66,12 @@ impl Store {
     }
 
     fn perform(&mut self, write: &Write) {
-        assert_eq!(write.is_new, !self.objects.contains_key(&write.part));
-        merge(self.objects.entry(write.part).or_insert(json!({})), &write.spec);
+        assert_eq!(write.deed == Deed::Create, !self.objects.contains_key(&write.part));
+        if write.deed == Deed::Delete {
+            self.objects.remove(&write.part);
+        } else {
+            merge(self.objects.entry(write.part).or_insert(json!({})), &write.spec);
+        }
         self.writes += 1;
     }
 
@@ -76,7 +87,7 @@ impl Store {
     /// Ends after some of the writes, in the order in which they must be, and starts again.
     fn cut_off(&mut self, turn: &Turn, after: usize, now: Timestamp) {
         let mut writes = self.layout.plan(turn).writes;
-        writes.sort_by_key(|write| write.is_last);
+        writes.sort_by_key(|write| write.wave);
         for write in writes.iter().take(after) {
             self.perform(write);
         }
@@ -113,7 +124,7 @@ fn is_sound(ipam: &Ipam) {
     let mut addresses = BTreeSet::new();
     for (endpoint, mapping) in ipam.mappings() {
         assert!(addresses.insert(mapping.ip), "{endpoint} shares {}", mapping.ip);
-        assert!(!mapping.peers.is_empty() && mapping.peers.iter().all(|peer| ipam.peers.contains_key(peer)));
+        assert!(!mapping.is_idle() && mapping.peers.iter().all(|peer| ipam.peers.contains_key(peer)));
         assert!(ipam.external.resting_since(&mapping.ip).is_none());
     }
 }
@@ -144,7 +155,7 @@ fn a_turn_is_one_write_and_objects_stay_small() {
     }
     let objects = store.objects.len();
     assert!((5..20).contains(&objects), "{objects} objects");
-    assert!(store.writes - before <= 200 + objects, "{} writes", store.writes - before);
+    assert!(store.writes - before <= 200 + 2 * objects, "{} writes", store.writes - before);
     for object in store.objects.values() {
         assert!(object.to_string().len() < 2 * FULL, "{}", object.to_string().len());
     }
@@ -169,6 +180,53 @@ fn what_is_asked_again_is_not_written() {
 }
 
 #[test]
+fn a_pod_that_is_published_stays_so_and_nothing_rests_for_it() {
+    let mut store = Store::new(24);
+    let mut turn = store.turn(start());
+    meet(&mut turn, "a", 1);
+    turn.map("a", pod(1)).unwrap();
+    store.store(turn);
+    store.restart(start());
+    assert_eq!(store.ipam.redirections("a"), [(pod(1), pod(1))].into());
+    let mut turn = store.turn(start());
+    turn.unmap("a", pod(1));
+    store.store(turn);
+    let object = store.objects[&0].to_string();
+    assert!(!object.contains(&pod(1).to_string()), "{object}");
+    // Nobody stands for a pod but itself.
+    store.objects.get_mut(&0).unwrap()["endpointMappings"] =
+        json!({pod(2).to_string(): {"ip": pod(3), "clusterMappings": {"a": {}}}});
+    store.restart(start());
+    assert_eq!(store.ipam.mapped(), 0);
+}
+
+#[test]
+fn a_node_that_is_open_to_all_stays_so_until_the_reach_says_otherwise() {
+    let mut store = Store::new(24);
+    let mut turn = store.turn(start());
+    meet(&mut turn, "a", 1);
+    turn.reach(Reach::Full, &[endpoint(1), endpoint(2)].into()).unwrap();
+    store.store(turn);
+    let mut turn = store.turn(start());
+    meet(&mut turn, "b", 2);
+    turn.map("b", endpoint(2)).unwrap();
+    store.store(turn);
+    store.restart(start());
+    for peer in ["a", "b"] {
+        let published: Vec<IpAddr> = store.ipam.redirections(peer).into_keys().collect();
+        assert_eq!(published, [endpoint(1), endpoint(2)], "{peer}");
+    }
+    let mut turn = store.turn(start());
+    turn.reach(Reach::Default, &BTreeSet::new()).unwrap();
+    store.store(turn);
+    store.restart(start());
+    assert!(store.ipam.redirections("a").is_empty());
+    assert_eq!(store.ipam.redirections("b").len(), 1, "somebody has asked for this one");
+    let rests = store.ipam.external.resting().count();
+    assert_eq!((store.ipam.mapped(), rests), (1, 1));
+}
+
+#[test]
 fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
     let mut store = Store::new(16);
     let mut turn = store.turn(start());
@@ -181,15 +239,20 @@ fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
     store.store(turn);
     // As if all of them were published to very many.
     let place = store.layout.places[&endpoint(7)];
-    store.layout.parts.get_mut(&place).unwrap().weight = MOST;
+    store.layout.parts.get_mut(&place).unwrap().mapped = MOST;
     let mut turn = store.turn(start());
     let address = turn.map("peer-1", endpoint(7)).unwrap();
     let plan = store.layout.plan(&turn);
     assert_eq!(
-        plan.writes.iter().filter(|write| write.is_last).map(|write| write.part).collect::<Vec<_>>(),
+        plan.writes
+            .iter()
+            .filter(|write| write.wave == Wave::Last)
+            .map(|write| write.part)
+            .collect::<Vec<_>>(),
         [place]
     );
-    store.cut_off(&turn, 1, start());
+    // The announcement, and the new place.
+    store.cut_off(&turn, 2, start());
     assert_eq!(store.ipam.mapping(&endpoint(7)).unwrap().peers.len(), 2);
     let mut again = store.turn(start());
     assert_eq!(again.map("peer-1", endpoint(7)), Ok(address));
@@ -198,6 +261,64 @@ fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
         .values()
         .filter(|object| object["endpointMappings"].get(endpoint(7).to_string()).is_some());
     assert_eq!(holders.count(), 1, "the other copy is gone");
+}
+
+#[test]
+fn coming_and_going_leaves_no_objects_behind() {
+    let (mut store, mut now) = (Store::new(16), start());
+    let mut turn = store.turn(now);
+    meet(&mut turn, "a", 1);
+    store.store(turn);
+    for round in 0..6 {
+        let mut turn = store.turn(now);
+        for host in 0..1000 {
+            turn.map("a", endpoint(host)).unwrap();
+        }
+        store.store(turn);
+        assert!((5..12).contains(&store.objects.len()), "{} objects in round {round}", store.objects.len());
+        let mut turn = store.turn(now);
+        for host in 0..1000 {
+            turn.unmap("a", endpoint(host));
+        }
+        store.store(turn);
+        now += QUARANTINE;
+    }
+    for host in 0..3 {
+        let mut turn = store.turn(now);
+        turn.map("a", endpoint(host)).unwrap();
+        store.store(turn);
+    }
+    assert_eq!(store.objects.len(), 1, "what holds nothing is deleted");
+    let (layout, again) = store.read(now);
+    assert_eq!((layout, again.after()), (store.layout.clone(), &store.ipam));
+}
+
+#[test]
+fn an_object_is_announced_before_it_is_made() {
+    let mut store = Store::new(16);
+    let mut turn = store.turn(start());
+    meet(&mut turn, "a", 1);
+    store.store(turn);
+    let specs = |store: &Store| -> BTreeMap<u32, IpamStorageSpec> {
+        let parsed = |(part, spec): (&u32, &Value)| (*part, serde_json::from_value(spec.clone()).unwrap());
+        store.objects.iter().map(parsed).collect()
+    };
+    assert!(missing(&specs(&store)).unwrap().is_empty());
+    let mut turn = store.turn(start());
+    for host in 0..300 {
+        turn.map("a", endpoint(host)).unwrap();
+    }
+    let plan = store.layout.plan(&turn);
+    assert!(plan.writes.iter().any(|write| write.deed == Deed::Create));
+    let first: Vec<Write> = plan.writes.iter().filter(|write| write.wave == Wave::First).cloned().collect();
+    assert_eq!(first.len(), 1);
+    store.perform(&first[0]);
+    assert!(!missing(&specs(&store)).unwrap().is_empty(), "who comes after knows what may still be made");
+    for write in plan.writes.iter().filter(|write| write.wave != Wave::First) {
+        store.perform(write);
+    }
+    assert!(missing(&specs(&store)).unwrap().is_empty());
+    assert!(missing(&BTreeMap::new()).unwrap().is_empty());
 }
 
 #[test]
@@ -216,12 +337,37 @@ fn of_two_endpoints_with_one_address_one_is_forgotten() {
     assert!(store.ipam.mapping(&endpoint(1)).is_some() && store.ipam.mapping(&endpoint(2)).is_none());
 }
 
+#[test]
+fn whoever_takes_over_lets_addresses_rest_in_full_whatever_its_clock_says() {
+    for taken_over in [start() + QUARANTINE * 100, start() - QUARANTINE * 100] {
+        let mut store = Store::new(29);
+        let mut turn = store.turn(start());
+        meet(&mut turn, "a", 1);
+        let all: Vec<_> = (1..=5).map(|host| turn.map("a", endpoint(host)).unwrap()).collect();
+        store.store(turn);
+        let mut turn = store.turn(start());
+        turn.unmap("a", endpoint(1));
+        store.store(turn);
+        store.restart(taken_over);
+        let soon = taken_over + QUARANTINE - std::time::Duration::from_secs(1);
+        assert!(store.turn(soon).map("a", endpoint(9)).is_err(), "{} rests", all[0]);
+        let mut turn = store.turn(taken_over + QUARANTINE);
+        assert_eq!(turn.map("a", endpoint(9)), Ok(all[0]));
+        store.store(turn);
+        let (layout, again) = store.read(taken_over + QUARANTINE);
+        assert_eq!((layout, again.after()), (store.layout.clone(), &store.ipam), "it rests no longer");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Change {
     Meet(u8),
     Part(u8),
     Map(u8, u32),
     Unmap(u8, u32),
+    MapPod(u8, u32),
+    UnmapPod(u8, u32),
+    Reach(bool, u32),
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -230,6 +376,9 @@ fn change() -> impl Strategy<Value = Change> {
         1 => (0_u8..4).prop_map(Change::Part),
         8 => (0_u8..4, 0_u32..400).prop_map(|(peer, host)| Change::Map(peer, host)),
         4 => (0_u8..4, 0_u32..400).prop_map(|(peer, host)| Change::Unmap(peer, host)),
+        2 => (0_u8..4, 0_u32..40).prop_map(|(peer, host)| Change::MapPod(peer, host)),
+        1 => (0_u8..4, 0_u32..40).prop_map(|(peer, host)| Change::UnmapPod(peer, host)),
+        1 => (any::<bool>(), 0_u32..400).prop_map(|(is_full, host)| Change::Reach(is_full, host)),
     ]
 }
 
@@ -239,6 +388,12 @@ fn apply(turn: &mut Turn, change: &Change) {
         Change::Part(peer) => turn.release(&peer.to_string()),
         Change::Map(peer, host) => _ = turn.map(&peer.to_string(), endpoint(*host)),
         Change::Unmap(peer, host) => turn.unmap(&peer.to_string(), endpoint(*host)),
+        Change::MapPod(peer, host) => _ = turn.map(&peer.to_string(), pod(*host)),
+        Change::UnmapPod(peer, host) => turn.unmap(&peer.to_string(), pod(*host)),
+        Change::Reach(is_full, host) => {
+            let nodes = (*host..*host + 5).map(endpoint).collect();
+            _ = turn.reach(if *is_full { Reach::Full } else { Reach::Strict }, &nodes);
+        }
     }
 }
 
@@ -258,7 +413,7 @@ proptest! {
             let mut turn = store.turn(now);
             // Small objects only come about with many mappings.
             for part in store.layout.parts.values_mut() {
-                part.weight += FULL / 40;
+                part.mapped += FULL / 40;
             }
             for change in &changes {
                 apply(&mut turn, change);
@@ -271,9 +426,17 @@ proptest! {
             is_sound(&store.ipam);
             let (layout, again) = store.read(now);
             prop_assert!(layout.plan(&again).writes.is_empty());
-            let mut expected = store.ipam.clone();
-            expected.external.wake(now);
-            prop_assert_eq!(again.after(), &expected);
+            for (ip, _) in store.ipam.external.resting() {
+                prop_assert_eq!(again.after().external.resting_since(&ip), Some(now), "it rests in full");
+            }
+            let [restored, expected] = [again.after(), &store.ipam].map(|ipam| {
+                let mut rested = ipam.clone();
+                rested.external.wake(now + QUARANTINE);
+                // What peers reach is said anew at each start.
+                rested.own.reach = Reach::Strict;
+                rested
+            });
+            prop_assert_eq!(restored, expected);
             prop_assert_eq!(&layout.places, &store.layout.places);
         }
     }
