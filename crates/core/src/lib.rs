@@ -1,5 +1,6 @@
 //! Decisions as plain functions and state machines over values: no I/O, no clock, no client.
 
+pub mod admission;
 pub mod auth;
 pub mod discovery;
 pub mod identity;
@@ -7,8 +8,11 @@ pub mod keepalive;
 pub mod names;
 pub mod network;
 pub mod offer;
+pub mod offloading;
 pub mod peering;
 pub mod policy;
 pub mod replication;
 pub mod resources;
+pub mod selector;
+pub mod tenancy;
 pub mod virtual_node;

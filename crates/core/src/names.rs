@@ -12,6 +12,7 @@ use std::str::FromStr;
 use crate::identity::{ClusterId, serde_as_text, sha256};
 
 const MAX_NAME: usize = 63;
+const MAX_SUBDOMAIN: usize = 253;
 const MAX_PEER_NAME: usize = 40;
 /// As the contract prints the name of a tenant namespace.
 const TENANT_HASH: usize = 6;
@@ -121,6 +122,35 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
+/// Whether a namespace of this name is one that every cluster needs for itself, so that no peer may ask for it.
+pub fn is_reserved_namespace(name: &str) -> bool {
+    name == "default" || name.starts_with("kube-") || name.starts_with("liqo")
+}
+
+/// Whether the text can be the key of a label, or the name of a resource: a name, and a domain before it or none.
+pub fn is_label_key(text: &str) -> bool {
+    let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
+    !name.is_empty() && is_label_value(name) && domain.is_none_or(is_dns_subdomain)
+}
+
+/// Whether the text can be the value of a label.
+pub fn is_label_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= MAX_NAME && text.bytes().all(inner) && has_sound_ends(text)
+}
+
+/// Whether the text is what Kubernetes calls a DNS subdomain, as the names of most objects are.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(inner) && has_sound_ends(part);
+    text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_part)
+}
+
+fn has_sound_ends(text: &str) -> bool {
+    let ends = text.bytes().next().into_iter().chain(text.bytes().last());
+    ends.into_iter().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// Whether an object that already has the wanted name is the one of this peer.
 ///
 /// `recorded` is the clusterID that we wrote on the object when we made it; an object without one is not
@@ -153,12 +183,26 @@ pub enum NameTaken {
 #[cfg(test)]
 mod tests {
     use super::{
-        ClusterName, NameTaken, adopt, foreign_cluster, is_dns_label, tenant_namespace, virtual_node,
+        ClusterName, NameTaken, adopt, foreign_cluster, is_dns_label, is_label_key, is_label_value,
+        tenant_namespace, virtual_node,
     };
     use crate::identity::tests::cluster;
     use proptest::prelude::*;
 
     const ID: &str = "d14e610e-4c1b-402c-a5f1-5ef6f39c0490";
+
+    #[test]
+    fn keys_and_values_of_labels_are_told_from_what_no_api_server_would_take() {
+        let long = "a".repeat(63);
+        for key in ["a", "liqo.io/region", "A_1.b-c", &long, &format!("{long}a.b/{long}")] {
+            assert!(is_label_key(key), "{key}");
+        }
+        for key in ["", "a/", "/a", "a/b/c", "a b", "-a", "Liqo.io/a", "a..b/c", &format!("{long}a")] {
+            assert!(!is_label_key(key), "{key}");
+        }
+        assert!(is_label_value("") && is_label_value(&long) && is_label_value("a_B.1"));
+        assert!(!is_label_value("a/b") && !is_label_value("-5") && !is_label_value("a."));
+    }
 
     fn all(name: &str, id: &str) -> [String; 3] {
         [tenant_namespace(name, id), virtual_node(name, id), foreign_cluster(name, id)]

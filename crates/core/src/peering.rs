@@ -35,6 +35,8 @@ use serde_json::Value;
 
 use crate::policy::{self, Reason};
 
+pub(crate) use facts::plain;
+pub use outgoing::NAMESPACES_END;
 pub use report::{AUTHENTICATED, INCOMING, Notice, OUTGOING, REJECTED_BY_PEER, REMOVED, condition};
 pub use snapshot::{Access, IncomingFacts, NodeFacts, OutgoingFacts, Snapshot, Standing, Tenant};
 

@@ -25,6 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::names::is_label_key;
 use crate::replication::difference;
 use crate::resources::ResourceMap;
 
@@ -106,7 +107,7 @@ impl VirtualNode<'_> {
     fn countable(&self) -> ResourceMap {
         let offered = self.offer.resource_quota.as_ref();
         let mut offered = offered.map(|quota| ResourceMap::read(&quota.hard)).unwrap_or_default();
-        offered.retain(labels::is_key);
+        offered.retain(is_label_key);
         offered.keep_percent(100);
         offered
     }

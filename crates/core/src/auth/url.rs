@@ -13,6 +13,8 @@ use crate::names::is_dns_label;
 
 /// Fits into one string of a TXT record, with its key.
 const MAX_LENGTH: usize = 250;
+/// A host fits into a URL with every port.
+const MAX_HOST: usize = MAX_LENGTH - "https://:65535".len();
 const HTTPS_PORT: u16 = 443;
 
 /// An https URL without anything that an auth service or API server has no use for.
@@ -65,7 +67,9 @@ impl FromStr for HttpsUrl {
         if !is_plain_path(path) {
             return Err(NotAnHttpsUrl::Path);
         }
-        Ok(Self { host, port, path: path.to_owned() })
+        let url = Self { host, port, path: path.to_owned() };
+        // Some addresses take more room as they are written here.
+        if url.to_string().len() > MAX_LENGTH { Err(NotAnHttpsUrl::TooLong) } else { Ok(url) }
     }
 }
 
@@ -103,7 +107,11 @@ impl FromStr for Host {
             return Ok(Self::Ip(ip.into()));
         }
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-        if is_dns_name(&name) { Ok(Self::Name(name)) } else { Err(NotAnHttpsUrl::Host) }
+        if is_dns_name(&name) && name.len() <= MAX_HOST {
+            Ok(Self::Name(name))
+        } else {
+            Err(NotAnHttpsUrl::Host)
+        }
     }
 }
 

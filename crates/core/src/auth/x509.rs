@@ -10,7 +10,7 @@ use x509_parser::oid_registry::{OID_KEY_TYPE_EC_PUBLIC_KEY, OID_SIG_ED25519};
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-use super::Pin;
+use super::{Pin, between, later};
 
 const MAX_CSR: usize = 8 * 1024;
 const MAX_CERTIFICATE: usize = 64 * 1024;
@@ -65,6 +65,11 @@ impl Issued {
     pub fn from_pem(pem: &str) -> Result<Self, BadPem> {
         let (der, _) = first_block(pem, CERTIFICATE, MAX_CERTIFICATE)?;
         Self::from_der(&der)
+    }
+
+    /// Whether half of its time is over: then it is made anew.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        now >= later(self.issued_at, between(self.issued_at, self.expires_at) / 2)
     }
 
     /// Reads a certificate in DER.

@@ -53,10 +53,14 @@ pub(super) fn words_on_offer(offer: &ResourceOffer) -> Option<String> {
     words(&offer.status.as_ref()?.conditions)
 }
 
-/// The words of a peer, cut short and without anything that could upset a terminal.
+/// What a peer says with the condition.
 fn words(conditions: &[Condition]) -> Option<String> {
     let said = conditions.iter().find(|condition| condition.type_ == ACCEPTED)?;
-    let text = format!("{} ({})", said.message, said.reason);
+    Some(plain(&format!("{} ({})", said.message, said.reason)))
+}
+
+/// The words of a peer, cut short and without anything that could upset a terminal.
+pub(crate) fn plain(text: &str) -> String {
     let plain = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
-    Some(plain.take(MOST_WORDS).collect())
+    plain.take(MOST_WORDS).collect()
 }

@@ -41,8 +41,8 @@ fn expected(world: &World, consumer: usize) -> (outgoing::State, incoming::State
     }
 }
 
-/// What one direction has in the two clusters: our request, its copy, the offer, its copy, and the node.
-fn objects(consumer: &Cluster, provider: &Cluster) -> [bool; 5] {
+/// What one direction has in the two clusters: our request, its copy, the offer, its copy, the node, and the map.
+fn objects(consumer: &Cluster, provider: &Cluster) -> [bool; 6] {
     let (request, offer) = (consumer.request_name(), provider.offer_name());
     [
         consumer.requests.contains_key(&request),
@@ -50,15 +50,16 @@ fn objects(consumer: &Cluster, provider: &Cluster) -> [bool; 5] {
         provider.offers.contains_key(&offer),
         consumer.offers.contains_key(&offer),
         consumer.node.is_some(),
+        consumer.mapped,
     ]
 }
 
-fn expected_objects(state: outgoing::State) -> [bool; 5] {
+fn expected_objects(state: outgoing::State) -> [bool; 6] {
     match state {
-        outgoing::State::InUse => [true; 5],
-        outgoing::State::Declined => [true, true, true, true, false],
-        outgoing::State::Denied => [true, true, false, false, false],
-        _ => [false; 5],
+        outgoing::State::InUse => [true; 6],
+        outgoing::State::Declined => [true, true, true, true, false, false],
+        outgoing::State::Denied => [true, true, false, false, false, false],
+        _ => [false; 6],
     }
 }
 

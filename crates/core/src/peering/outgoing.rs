@@ -12,6 +12,10 @@ use super::{Step, Write, when};
 use crate::keepalive::{Signal, Timing};
 use crate::policy::{Case, Reason, Verdict, judge_offer};
 
+/// The reason of the condition [`super::OUTGOING`] when all that is left are the namespaces on the peer: from then on
+/// nothing runs in them.
+pub const NAMESPACES_END: &str = "NamespacesEnd";
+
 /// How far the use of a peer's resources has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -39,6 +43,8 @@ pub enum State {
     Evacuating,
     /// It is over: pods leave the node.
     Draining,
+    /// It is over: no pod is left, and the namespaces on the peer go.
+    Unmapping,
     /// It is over: the node is empty and goes.
     Emptied,
     /// It is over: the request and the offer go.
@@ -78,7 +84,7 @@ impl<'a> View<'a> {
         match (facts.node, facts.request, facts.offer) {
             (Some(node), _, _) if !self.keeps_node() => self.state_of_unwanted(node),
             (Some(_), _, _) => self.state_of_node(),
-            (None, None, None) if !self.wanted => State::Idle,
+            (None, None, None) if !self.wanted && !facts.mapped => State::Idle,
             (None, _, _) if self.is_over() => State::Leaving,
             (None, None, _) => self.unless_locked_out(State::Unasked),
             (None, Some(request), None) if facts::offer_state(request) == Some(OfferState::Refused) => {
@@ -103,7 +109,15 @@ impl<'a> View<'a> {
 
     fn state_of_unwanted(&self, node: NodeFacts<'_>) -> State {
         let empty = node.draining && node.pods == 0;
-        if empty || node.going || self.snapshot.is_forced() { State::Emptied } else { State::Draining }
+        if node.going || self.snapshot.is_forced() {
+            State::Emptied
+        } else if !empty {
+            State::Draining
+        } else if self.snapshot.outgoing.mapped {
+            State::Unmapping
+        } else {
+            State::Emptied
+        }
     }
 
     fn unless_locked_out(&self, state: State) -> State {
@@ -140,6 +154,7 @@ impl<'a> View<'a> {
             State::Silent     => (Shown::Unreachable,   self.silent(),       self.keep()),
             State::Evacuating => (Shown::Unreachable,   self.silent(),       self.drain()),
             State::Draining   => (Shown::Disconnecting, self.draining(),     self.end()),
+            State::Unmapping  => (Shown::Disconnecting, self.unmapping(),    self.end()),
             State::Emptied    => (Shown::Disconnecting, self.draining(),     self.delete_node()),
             State::Leaving    => (Shown::Disconnecting, self.leaving(),      self.leave()),
         };
@@ -171,9 +186,18 @@ impl<'a> View<'a> {
         [self.withdraw(), self.answer(VirtualKubeletStatus::Deleting), self.drain()].concat()
     }
 
+    /// The provider keeps what it made for us as long as its offer is held: namespaces that are left come first.
     fn leave(&self) -> Vec<Write> {
+        if self.waits_for_namespaces() {
+            return [self.withdraw(), self.answer(VirtualKubeletStatus::Deleting)].concat();
+        }
         let answer = self.answer(VirtualKubeletStatus::None);
         [self.withdraw(), answer, self.let_go(), self.give_up()].concat()
+    }
+
+    /// Whether the peer has namespaces of ours to remove, and can be waited for.
+    fn waits_for_namespaces(&self) -> bool {
+        self.snapshot.outgoing.mapped && !self.snapshot.copies_are_lost()
     }
 
     // ---- single writes, each only when it changes something ----
@@ -323,7 +347,19 @@ impl<'a> View<'a> {
         Reason::new("NodeDrains", format!("pods are moved off the node {node}, and then it is removed"))
     }
 
+    fn unmapping(&self) -> Reason {
+        let peer = self.snapshot.name();
+        let text = format!(
+            "waits until {peer} has removed the namespaces of this cluster; if it is gone for good: ferro unpeer {peer} \
+             --force, which leaves them behind"
+        );
+        Reason::new(NAMESPACES_END, text)
+    }
+
     fn leaving(&self) -> Reason {
+        if self.snapshot.outgoing.mapped {
+            return self.unmapping();
+        }
         let peer = self.snapshot.name();
         let awaited = match self.snapshot.outgoing.offer {
             Some(_) => "takes its offer back",

@@ -77,6 +77,8 @@ pub struct OutgoingFacts<'a> {
     pub offer: Option<&'a ResourceOffer>,
     /// The node that stands for the peer.
     pub node: Option<NodeFacts<'a>>,
+    /// Whether our `NamespaceMap` for the peer is there, which its controller removes when the node is empty.
+    pub mapped: bool,
     /// When the offer was last confirmed, by our clock.
     pub heard: Option<Timestamp>,
     /// How many offers of other peers are accepted.

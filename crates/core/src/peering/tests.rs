@@ -21,6 +21,7 @@ struct Scene {
     request: Option<ResourceRequest>,
     offer: Option<ResourceOffer>,
     node: Option<NodeFacts<'static>>,
+    mapped: bool,
     asked: Option<ResourceRequest>,
     offered: Option<ResourceOffer>,
     quote: Option<ResourceOfferSpec>,
@@ -65,6 +66,7 @@ fn scene(spec: &Value) -> Scene {
         request: None,
         offer: None,
         node: None,
+        mapped: false,
         asked: None,
         offered: None,
         quote: Some(offer("4", &json!({})).spec),
@@ -85,6 +87,7 @@ impl Scene {
                 request: self.request.as_ref(),
                 offer: self.offer.as_ref(),
                 node: self.node,
+                mapped: self.mapped,
                 heard: None,
                 accepted_elsewhere: 0,
             },
@@ -228,6 +231,45 @@ fn a_request_that_goes_is_not_asked_again_before_it_is_gone() {
     scene.node = Some(NodeFacts { name: "liqo-milan", going: false, draining: true, pods: 2 });
     assert_eq!(scene.plan().outgoing, outgoing::State::Draining);
     assert!(!scene.plan().writes.contains(&Write::RestoreNode));
+}
+
+#[test]
+fn an_empty_node_stays_until_the_namespaces_on_the_peer_are_gone() {
+    let mut scene = scene(&json!({"join": false}));
+    scene.offer = Some(offer("4", &json!({})));
+    scene.node = Some(NodeFacts { name: "liqo-milan", going: false, draining: true, pods: 1 });
+    scene.mapped = true;
+    assert_eq!(scene.plan().outgoing, outgoing::State::Draining);
+    scene.node = scene.node.map(|node| NodeFacts { pods: 0, ..node });
+    assert_eq!(scene.plan().outgoing, outgoing::State::Unmapping);
+    let (_, reason, message) = scene.condition("OutgoingPeering");
+    assert!(reason == "NamespacesEnd" && message.contains("ferro unpeer milan --force"), "{message}");
+    scene.mapped = false;
+    assert_eq!(scene.plan().writes, [Write::DeleteNode]);
+}
+
+#[test]
+fn an_offer_is_held_until_the_namespaces_on_the_peer_are_gone_unless_nobody_can_remove_them() {
+    let mut scene = scene(&json!({"join": false}));
+    let mut held = offer("4", &json!({}));
+    held.metadata.finalizers = Some(vec!["virtualkubelet.liqo.io/virtual-node".into()]);
+    (scene.offer, scene.mapped) = (Some(held), true);
+    assert_eq!(scene.plan().outgoing, outgoing::State::Leaving);
+    assert!(!scene.plan().writes.contains(&Write::LetGoOffer));
+    assert_eq!(scene.condition("OutgoingPeering").1, "NamespacesEnd");
+    scene.access.standing = Standing::Rejected;
+    assert!(scene.plan().writes.contains(&Write::LetGoOffer));
+    (scene.access.standing, scene.mapped) = (Standing::Accepted, false);
+    assert!(scene.plan().writes.contains(&Write::LetGoOffer));
+}
+
+#[test]
+fn a_peering_is_not_over_as_long_as_its_map_is_there() {
+    let mut scene = scene(&json!({"join": false}));
+    scene.mapped = true;
+    assert_eq!(scene.plan().outgoing, outgoing::State::Leaving);
+    scene.mapped = false;
+    assert_eq!(scene.plan().outgoing, outgoing::State::Idle);
 }
 
 #[test]

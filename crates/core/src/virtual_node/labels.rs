@@ -8,6 +8,7 @@ use ferro_api::sharing::ResourceOfferSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{OPERATING_SYSTEM, VirtualNode};
+use crate::names::{is_label_key, is_label_value};
 
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -92,7 +93,8 @@ fn fixed(node: &VirtualNode<'_>) -> Labels {
 }
 
 fn claims(offer: &ResourceOfferSpec) -> Labels {
-    let usable = |(key, value): &(&String, &String)| is_key(key) && is_value(value) && !is_reserved(key);
+    let usable =
+        |(key, value): &(&String, &String)| is_label_key(key) && is_label_value(value) && !is_reserved(key);
     offer.labels.iter().filter(usable).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -101,28 +103,6 @@ fn is_reserved(key: &str) -> bool {
     let under = |domain: &str| prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     let system = ["kubernetes.io", "k8s.io"].into_iter().any(|domain| prefix == domain || under(domain));
     system || under("liqo.io") || RESERVED.contains(&key)
-}
-
-/// Whether this can be the key of a label, or the name of a resource.
-pub(super) fn is_key(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_dns_label);
-    !name.is_empty() && is_value(name) && prefix.is_none_or(is_domain)
-}
-
-fn is_value(value: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    value.len() <= 63 && value.bytes().all(inner) && has_sound_ends(value)
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !label.is_empty() && label.len() <= 63 && label.bytes().all(inner) && has_sound_ends(label)
-}
-
-fn has_sound_ends(text: &str) -> bool {
-    let ends = text.bytes().next().into_iter().chain(text.bytes().last());
-    ends.into_iter().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn labels<const N: usize>(entries: [(&str, &str); N]) -> Labels {

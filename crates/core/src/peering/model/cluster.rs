@@ -28,6 +28,8 @@ pub(super) struct Cluster {
     pub(super) requests: Objects<ResourceRequest>,
     pub(super) offers: Objects<ResourceOffer>,
     pub(super) node: Option<NodeFacts<'static>>,
+    /// Whether there is a map, as long as something is offloaded.
+    pub(super) mapped: bool,
     pub(super) standing: Standing,
     pub(super) identity_kept: bool,
     pub(super) peer_admitted: bool,
@@ -51,6 +53,7 @@ impl Cluster {
             requests: Objects::new(),
             offers: Objects::new(),
             node: None,
+            mapped: false,
             standing: Standing::Pending,
             identity_kept: false,
             peer_admitted: false,
@@ -87,6 +90,7 @@ impl Cluster {
         let peer = self.peer.as_ref()?;
         let quote = ResourceOfferSpec { cluster_id: self.id.into(), ..ResourceOfferSpec::default() };
         let namespace = format!("liqo-tenant-{}", self.other);
+        let remaining = ["NamespaceMap".to_owned()];
         Some(decide(&Snapshot {
             peer,
             config: &ClusterConfigSpec::default(),
@@ -105,6 +109,7 @@ impl Cluster {
                 request: self.requests.get(&self.request_name()),
                 offer: self.received(&self.offers),
                 node: self.node,
+                mapped: self.mapped,
                 heard: self.heard,
                 accepted_elsewhere: 0,
             },
@@ -117,7 +122,7 @@ impl Cluster {
                 accepted_elsewhere: 0,
             },
             network: &NetworkStatus::default(),
-            remaining: &[],
+            remaining: if self.mapped { &remaining } else { &[] },
             now,
         }))
     }
@@ -150,6 +155,7 @@ impl Cluster {
             Write::DeleteNamespace => self.namespace = Some(Namespace::Going),
             Write::RevokePeer => self.peer_admitted = false,
             Write::ForgetIdentity => {
+                assert!(!self.mapped, "nobody can remove the namespaces any more");
                 self.identity_kept = false;
                 self.standing = Standing::Pending;
             }
@@ -179,6 +185,8 @@ impl Cluster {
             }
             Write::LetGoOffer => {
                 assert_eq!(self.node, None, "the offer is let go before its node is gone");
+                let lost = self.is_forced() || self.standing == Standing::Rejected;
+                assert!(!self.mapped || lost, "the offer is let go before the namespaces are gone");
                 let name = self.received_offer().metadata.name.clone().unwrap();
                 finalize(&mut self.offers, &name, finalizers::VIRTUAL_NODE);
             }

@@ -13,6 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Namespace, Objects, create, delete, finalize};
+use crate::network::exchange::is_lost;
+use crate::offloading::{Wish, wish};
 use crate::peering::Standing;
 use crate::replication::{self, Link, Write, apply, rules};
 
@@ -45,14 +47,16 @@ pub(super) enum Worker {
     Controller,
     RequestReplicator,
     OfferReplicator,
+    Namespaces,
     Housekeeping,
 }
 
-pub(super) const WORKERS: [Worker; 5] = [
+pub(super) const WORKERS: [Worker; 6] = [
     Worker::Authenticator,
     Worker::Controller,
     Worker::RequestReplicator,
     Worker::OfferReplicator,
+    Worker::Namespaces,
     Worker::Housekeeping,
 ];
 
@@ -114,6 +118,7 @@ impl World {
             Worker::OfferReplicator => {
                 self.replicate(side, "resourceoffers", |cluster| &mut cluster.offers, most)
             }
+            Worker::Namespaces => self.map(side),
             Worker::Housekeeping => self.keep_house(side),
         };
         self.clusters.iter().for_each(Cluster::assert_sound);
@@ -197,6 +202,22 @@ impl World {
             }
         }
         done
+    }
+
+    /// The controller of namespaces, and the peer which removes them: something is offloaded wherever it can be.
+    fn map(&mut self, side: usize) -> usize {
+        let connected = !self.cut;
+        let (us, them) = self.sides(side);
+        let Some(peer) = &us.peer else { return 0 };
+        let can_remove = connected && us.identity_kept && them.peer_admitted;
+        let mapped = match wish(peer) {
+            Wish::Map => us.mapped || us.node.is_some(),
+            Wish::Keep => us.mapped,
+            Wish::Part => us.mapped && !is_lost(peer) && !can_remove,
+        };
+        assert!(us.namespace.is_some() || !mapped, "the map has no namespace to lie in");
+        us.mapped = mapped;
+        0
     }
 
     /// Pods leave a draining node, namespaces empty, and peers that can reach each other are heard.
