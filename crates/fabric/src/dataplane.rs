@@ -8,6 +8,7 @@
 mod clock;
 mod drops;
 mod engine;
+mod flows;
 mod inward;
 mod link;
 mod load;
@@ -19,8 +20,8 @@ mod shared;
 mod tun;
 mod wire;
 
-pub use engine::{Engine, PeerPlan, Statistics, Unfit};
+pub use engine::{Engine, MTU, PeerPlan, Statistics, Unfit};
+pub use flows::Flows;
 pub use link::Traffic;
-pub use probe::{ProbePair, Quality};
 pub use tun::Tun;
 pub use wire::Wire;

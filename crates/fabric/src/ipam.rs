@@ -2,8 +2,9 @@
 //!
 //! - Flow: requests queue up; one turn takes all that wait, stores what changes in as few writes as can be, tells the
 //!   gateways, and answers all ([`actor`]). What is decided is [`ferro_core::network::Ipam`].
-//! - Guarantees: what was answered is stored; a mapped address works when it is answered, because at least one gateway,
-//!   and all that are connected, have it in force. `NatMapping` objects follow, for people to read.
+//! - Guarantees: what was answered is stored; an address works when it is answered, because at least one gateway, and
+//!   all that are connected, have it in force, in a tunnel to that very peer. `NatMapping` objects follow, for people to
+//!   read.
 //! - Assumptions: one runs at a time. Should two, the writes of the former fail ([`store`]).
 
 mod actor;
@@ -12,32 +13,38 @@ pub mod client;
 mod followers;
 mod mappings;
 mod metrics;
+mod progress;
 mod rights;
 mod server;
 mod service;
 mod store;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ferro_core::network::{Answer, Ipam, MapError, Offered, OwnNetworks, Refusal};
+use ferro_api::config::Reach;
+use ferro_core::network::{Agreement, Answer, Ipam, MapError, Offered, OwnNetworks, Refusal};
 use ferro_runtime::shutdown::Tasks;
+use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::actor::{Actor, Ask, Reply, Request};
 use self::followers::Followers;
+use self::progress::Wanted;
 use self::store::Store;
 
 pub use certificates::{AUTHORITY, GATEWAY};
 pub use metrics::Metrics;
+pub use progress::in_force;
 pub use server::{PORT, serve};
 
 /// Requests that may wait; more wait at their callers.
 const WAITING: usize = 4096;
 /// Under this name we write.
-const MANAGER: &str = "ferro-ipam";
+pub(crate) const MANAGER: &str = "ferro-ipam";
 
 /// Why a request was not fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +55,7 @@ pub enum Trouble {
     /// An endpoint cannot be mapped.
     #[error(transparent)]
     Unmappable(#[from] MapError),
-    /// It is stored, but no gateway has it in force yet.
+    /// No gateway has it in force yet.
     #[error("not ready yet: {0}; ask again")]
     NotYet(String),
     /// It could not be stored.
@@ -69,8 +76,19 @@ impl Handle {
     pub async fn acquire(&self, peer: &str, offered: Offered) -> Result<Answer, Trouble> {
         match self.ask(peer, Request::Acquire(offered)).await? {
             (Reply::Answer(answer), _) => Ok(answer),
-            (Reply::Done | Reply::Pod(_) | Reply::Mapped(_), _) => Err(Trouble::Storage("no answer".into())),
+            (Reply::Done | Reply::Address { .. }, _) => Err(Trouble::Storage("no answer".into())),
         }
+    }
+
+    /// From now on these are kept free; what peers were given before stays.
+    pub async fn reserve(&self, reserved: BTreeSet<IpNet>) -> Result<(), Trouble> {
+        self.ask("", Request::Reserve(reserved)).await.map(drop)
+    }
+
+    /// From now on peers reach this, by full reach these nodes as well; durable before it returns. What somebody asked
+    /// for stays published.
+    pub async fn reach(&self, reach: Reach, nodes: BTreeSet<IpAddr>) -> Result<(), Trouble> {
+        self.ask("", Request::Reach(reach, nodes)).await.map(drop)
     }
 
     /// Notes how a peer names our networks; durable before it returns.
@@ -86,9 +104,10 @@ impl Handle {
     /// The address at which a peer reaches an endpoint, once it does.
     pub async fn map(&self, peer: &str, endpoint: IpAddr) -> Result<IpAddr, Trouble> {
         match self.ask(peer, Request::Map(endpoint)).await? {
-            (Reply::Pod(address), _) => Ok(address),
-            (Reply::Mapped(address), revision) => {
-                self.followers.acknowledged(revision).await?;
+            (Reply::Address { address, by }, revision) => {
+                if let Some(agreement) = by {
+                    self.followers.have(&Wanted::new(revision, peer, &agreement)).await?;
+                }
                 Ok(address)
             }
             (Reply::Done | Reply::Answer(_), _) => Err(Trouble::Storage("no answer".into())),
@@ -108,6 +127,12 @@ impl Handle {
     /// Whether an address is of a pod of this cluster.
     pub fn belongs_to_pod_cidr(&self, ip: IpAddr) -> bool {
         self.state.borrow().belongs_to_pod_cidr(ip)
+    }
+
+    /// Whether an address is in a network of a peer, as it is named here.
+    fn is_of_a_peer(&self, ip: IpAddr) -> bool {
+        let state = self.state.borrow();
+        state.peers().values().flat_map(Agreement::networks).any(|network| network.contains(&ip))
     }
 
     /// The state as it is stored; changes ring.

@@ -7,5 +7,6 @@ pub mod ipam;
 pub mod manager;
 pub mod netlink;
 pub mod packet;
+pub mod probe;
 pub mod routes;
 pub mod wireguard;

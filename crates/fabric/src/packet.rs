@@ -3,6 +3,7 @@
 mod checksum;
 mod coalesce;
 mod echo;
+mod flow;
 mod header;
 mod mss;
 #[cfg(test)]
@@ -12,7 +13,8 @@ mod translate;
 
 pub use coalesce::{Coalesce, Train};
 pub use echo::{Echo, Numbers};
+pub use flow::{Flow, Stage};
 pub use header::{Header, Malformed};
 pub use mss::clamp;
 pub use segment::{Offload, Segments, complete};
-pub use translate::{Checksum, Dropped, translate};
+pub use translate::{Checksum, Dropped, translate, translate_with_router};

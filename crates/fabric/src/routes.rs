@@ -1,10 +1,12 @@
-//! Keeps the kernel of a node such that its pods reach those of peers, and are reached.
+//! Keeps the kernel of a node such that its pods reach those of peers, and are reached, and nothing else is.
 //!
-//! Flow: nodes and tunnels are watched; whatever changes, in them or in the kernel, the kernel is made to have what
+//! Flow: nodes, tunnels, the names of peers' networks and the configuration are watched; whatever changes, in them or in the
+//! kernel, the kernel is made to have what
 //! follows from them. Guarantees: nothing is written to a kernel that is as it should be; what others made is not
 //! touched; what others take away comes back within a second. All stays in place while nobody keeps it, so that a
-//! restart interrupts nothing, and goes when the last tunnel does, or with the installation.
+//! restart interrupts nothing, and goes when no peer has names any more, or with the installation.
 
+mod complaint;
 mod exemption;
 mod farewell;
 mod kernel;
@@ -15,9 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferro_api::config::{ClusterConfig, Reach};
 use ferro_api::names::labels;
-use ferro_api::net::TunnelEndpoint;
-use ferro_core::network::routes::{Change, Node, PREFIX, PROTOCOL, Peer, Plan, Refusal, peer};
+use ferro_api::net::{IpamStorage, TunnelEndpoint};
+use ferro_core::network::layout;
+use ferro_core::network::routes::{Change, Node, PREFIX, PROTOCOL, Peer, Plan, Refusal, named, peer};
 use ferro_runtime::health::Pending;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
@@ -28,6 +32,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+pub use self::complaint::Metrics;
+use self::complaint::complain;
 pub use self::farewell::farewell;
 pub use self::kernel::Kernel;
 use crate::netlink::{Monitor, Ours};
@@ -46,8 +52,10 @@ pub struct Facts {
     pub node: String,
     /// All nodes that are real.
     pub nodes: Vec<Node>,
-    /// All peers to which there is a tunnel.
+    /// All peers whose networks have names, those with a tunnel first.
     pub peers: Vec<Peer>,
+    /// What peers reach.
+    pub reach: Reach,
 }
 
 impl Facts {
@@ -58,47 +66,83 @@ impl Facts {
 }
 
 /// Keeps the routes of this node, until the tasks end.
-pub async fn run(tasks: Tasks, client: Client, node: String, pending: Pending) -> Result<()> {
+pub async fn run(
+    tasks: Tasks,
+    client: Client,
+    node: String,
+    metrics: Metrics,
+    pending: Pending,
+) -> Result<()> {
     let real = watcher::Config::default().labels(&format!(
         "{}!={}",
         labels::TYPE_VIRTUAL_NODE.key(),
         labels::TYPE_VIRTUAL_NODE.value()
     ));
-    let nodes = Watched::start(&tasks, "nodes", Api::all(client.clone()), real);
-    let tunnels = Watched::start(&tasks, "tunnels", Api::all(client), watcher::Config::default());
-    tokio::try_join!(nodes.ready(), tunnels.ready())?;
-    let (tell, facts) = watch::channel(gather(&node, &nodes, &tunnels));
-    tokio::try_join!(tell_facts(node, nodes, tunnels, tell), keep(facts, Some(pending))).map(drop)
+    let all = watcher::Config::default;
+    // The first object has what was agreed with peers; the others have single addresses only.
+    let first = all().fields(&format!("metadata.name={}", layout::name(0)));
+    let sources = Sources {
+        node: node.clone(),
+        nodes: Watched::start(&tasks, "nodes", Api::all(client.clone()), real),
+        tunnels: Watched::start(&tasks, "tunnels", Api::all(client.clone()), all()),
+        names: Watched::start(&tasks, "names", Api::all(client.clone()), first),
+        config: Watched::start(&tasks, "configuration", Api::all(client.clone()), all()),
+    };
+    sources.ready().await?;
+    let (tell, facts) = watch::channel(sources.gather());
+    let (complaints, heard) = watch::channel(BTreeSet::new());
+    tokio::try_join!(
+        complain(client, sources.nodes.clone(), node, metrics, heard),
+        sources.tell(tell),
+        keep(facts, Some(pending), &complaints),
+    )
+    .map(drop)
 }
 
-/// Tells what is known whenever it changes.
-async fn tell_facts(
+/// Where the facts come from.
+struct Sources {
     node: String,
-    mut nodes: Watched<KubernetesNode>,
-    mut tunnels: Watched<TunnelEndpoint>,
-    tell: watch::Sender<Facts>,
-) -> Result<()> {
-    loop {
-        let now = gather(&node, &nodes, &tunnels);
-        tell.send_if_modified(|facts| {
-            let is_new = *facts != now;
-            *facts = now;
-            is_new
-        });
-        tokio::select! {
-            changed = nodes.changed() => changed?,
-            changed = tunnels.changed() => changed?,
+    nodes: Watched<KubernetesNode>,
+    tunnels: Watched<TunnelEndpoint>,
+    names: Watched<IpamStorage>,
+    config: Watched<ClusterConfig>,
+}
+
+impl Sources {
+    async fn ready(&self) -> Result<()> {
+        tokio::try_join!(self.nodes.ready(), self.tunnels.ready(), self.names.ready(), self.config.ready())?;
+        Ok(())
+    }
+
+    /// Tells what is known whenever it changes.
+    async fn tell(mut self, tell: watch::Sender<Facts>) -> Result<()> {
+        loop {
+            let now = self.gather();
+            tell.send_if_modified(|facts| {
+                let is_new = *facts != now;
+                *facts = now;
+                is_new
+            });
+            tokio::select! {
+                changed = self.nodes.changed() => changed?,
+                changed = self.tunnels.changed() => changed?,
+                changed = self.names.changed() => changed?,
+                changed = self.config.changed() => changed?,
+            }
         }
     }
-}
 
-fn gather(node: &str, nodes: &Watched<KubernetesNode>, tunnels: &Watched<TunnelEndpoint>) -> Facts {
-    let mut nodes: Vec<Node> = nodes.all().iter().map(|node| known(node)).collect();
-    nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut tunnels = tunnels.all();
-    tunnels.sort_by_key(|tunnel| (tunnel.namespace(), tunnel.name_any()));
-    let peers = tunnels.iter().filter_map(readable).collect();
-    Facts { node: node.to_owned(), nodes, peers }
+    fn gather(&self) -> Facts {
+        let mut nodes: Vec<Node> = self.nodes.all().iter().map(|node| known(node)).collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut tunnels = self.tunnels.all();
+        tunnels.sort_by_key(|tunnel| (tunnel.namespace(), tunnel.name_any()));
+        let storages = self.names.all();
+        let named = storages.iter().flat_map(|storage| named(&storage.spec));
+        let peers = tunnels.iter().filter_map(readable).chain(named).collect();
+        let reach = self.config.all().first().map(|config| config.spec.liqonet().reach());
+        Facts { node: self.node.clone(), nodes, peers, reach: reach.unwrap_or_default() }
+    }
 }
 
 fn readable(tunnel: &Arc<TunnelEndpoint>) -> Option<Peer> {
@@ -123,8 +167,13 @@ fn known(node: &KubernetesNode) -> Node {
     }
 }
 
-/// Makes the kernel follow the facts, in the network namespace of the calling thread, for ever.
-pub async fn keep(mut facts: watch::Receiver<Facts>, mut pending: Option<Pending>) -> Result<()> {
+/// Makes the kernel follow the facts, in the network namespace of the calling thread, for ever. What is not as it should
+/// be is told, in words.
+pub async fn keep(
+    mut facts: watch::Receiver<Facts>,
+    mut pending: Option<Pending>,
+    complaints: &watch::Sender<BTreeSet<String>>,
+) -> Result<()> {
     let mut kernel = Kernel::open()?;
     let ours = Ours { prefix: PREFIX, protocol: PROTOCOL, table: exemption::NAME };
     let mut monitor = Monitor::open(ours).context("cannot listen for changes in the kernel")?;
@@ -139,6 +188,12 @@ pub async fn keep(mut facts: watch::Receiver<Facts>, mut pending: Option<Pending
         } else {
             RETRY
         };
+        complaints.send_if_modified(|before| {
+            let now = told.complaints();
+            let is_new = *before != now;
+            *before = now;
+            is_new
+        });
         monitor.watch_links(links.unwrap_or_default());
         tokio::select! {
             changed = facts.changed() => changed.context("nobody tells about nodes and tunnels any more")?,
@@ -157,6 +212,15 @@ struct Told {
 }
 
 impl Told {
+    /// What does not work now, in words.
+    fn complaints(&self) -> BTreeSet<String> {
+        let refused =
+            self.refused.iter().map(|refusal| format!("a network of a peer is not reached: {refusal}"));
+        let failed =
+            (!self.error.is_empty()).then(|| format!("routes do not follow the tunnels: {}", self.error));
+        refused.chain(failed).collect()
+    }
+
     /// Tells how it went, and whether it went well.
     fn tell(&mut self, result: &Result<(Plan, Vec<Change>)>) -> bool {
         match result {

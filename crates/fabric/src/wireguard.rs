@@ -16,6 +16,7 @@ mod session;
 mod sessions;
 mod timers;
 mod timestamp;
+mod turns;
 
 pub use device::{Device, Incoming, Load, PeerId, Unfit, Work};
 pub use drop::Drop;

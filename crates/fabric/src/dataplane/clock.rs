@@ -39,6 +39,9 @@ impl<'a> Clock<'a> {
     /// Does what is due. When to come again.
     fn tick(&mut self, rules: &Rules) -> Option<Instant> {
         let now = now();
+        if let Some(flows) = self.shared.flows.get() {
+            flows.tick(now.instant);
+        }
         let (work, deadline) = {
             let mut device = self.shared.device();
             let work = device.poll(now);

@@ -1,32 +1,33 @@
 //! The engine of a gateway: started once, told which peers there shall be, and asked how they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use ferro_core::network::PeerTable;
+use ferro_core::network::report::Measured;
+use ferro_core::network::{PeerTable, ProbePair};
 use ring::rand::SystemRandom;
 
 use super::clock::Clock;
+use super::flows::Flows;
 use super::inward::Inward;
 use super::link::{Link, Traffic, lock};
 use super::outward::Outward;
-use super::probe::{ProbePair, Quality};
-use super::rules::{Entry, PeerRules, Rules};
+use super::rules::{Entry, Rules};
 use super::shared::{Shared, now};
 use super::{Tun, Wire};
 use crate::wireguard::{Device, Moment, PeerConfig, PresharedKey, PrivateKey, PublicKey};
 
 /// What tunnels may be told to let through: the least that IPv4 wants, and the most that fits a datagram.
-const MTU: std::ops::RangeInclusive<u16> = 576..=65_000;
+pub const MTU: std::ops::RangeInclusive<u16> = 576..=65_000;
 /// How long to wait between two looks whether workers have left the former rules.
 const GLANCE: Duration = Duration::from_micros(50);
 
 /// What is wanted of one peer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerPlan {
     /// Who it is.
     pub key: PublicKey,
@@ -38,6 +39,14 @@ pub struct PeerPlan {
     pub table: PeerTable,
     /// Between which addresses the tunnel is probed, if it is.
     pub probe: Option<ProbePair>,
+}
+
+impl PeerPlan {
+    /// Whether it is the same plan. It is not compared what is published, which may be much; see [`PeerTable::is_same`].
+    fn is_same(&self, other: &Self) -> bool {
+        let fixed = |plan: &Self| (plan.key, plan.endpoint, plan.keepalive, plan.probe);
+        fixed(self) == fixed(other) && self.table.is_same(&other.table)
+    }
 }
 
 /// Peers that cannot be set. Nothing has changed.
@@ -58,18 +67,64 @@ pub struct Statistics {
     pub sent: Traffic,
     /// What came from it, with padding.
     pub received: Traffic,
-    /// When the session in use was made.
-    pub last_handshake: Option<SystemTime>,
+    /// When the session in use was made, by the clock that nobody sets.
+    pub last_handshake: Option<Instant>,
     /// Where it is.
     pub endpoint: Option<SocketAddr>,
+    /// The key that sessions with it are made by.
+    pub key: Option<PublicKey>,
     /// What probes say of the tunnel.
-    pub quality: Quality,
+    pub probe: Measured,
+}
+
+/// What was wanted last, and what came of it.
+#[derive(Default)]
+struct Known {
+    plans: BTreeMap<String, PeerPlan>,
+    links: HashMap<PublicKey, Linked>,
 }
 
 /// What was wanted last of the peer with a key.
-struct Known {
+struct Linked {
     endpoint: Option<SocketAddr>,
     link: Arc<Link>,
+}
+
+impl Known {
+    /// Whether exactly this was wanted last.
+    fn is(&self, peers: &BTreeMap<String, PeerPlan>) -> bool {
+        let mut pairs = self.plans.iter().zip(peers);
+        self.plans.len() == peers.len()
+            && pairs.all(|((name, before), (other, plan))| name == other && before.is_same(plan))
+    }
+
+    /// Brings the device up to date with what is wanted of a peer.
+    fn link(
+        &mut self,
+        device: &mut Device,
+        plan: &PeerPlan,
+        start: Instant,
+        now: Moment,
+    ) -> Option<Arc<Link>> {
+        let PeerPlan { key, endpoint, keepalive, .. } = *plan;
+        if let Some(peer) = self.links.get_mut(&key) {
+            let id = peer.link.id();
+            if let Some(endpoint) = endpoint.filter(|_| endpoint != peer.endpoint) {
+                device.set_endpoint(id, endpoint);
+            }
+            device.set_keepalive(id, keepalive, now);
+            peer.endpoint = endpoint;
+            peer.link.refresh(device, now);
+            return Some(Arc::clone(&peer.link));
+        }
+        let preshared = PresharedKey::default();
+        let config = PeerConfig { key, preshared, endpoint, keepalive, sent: None };
+        // It was checked that nobody else has the key.
+        let id = device.add(config, now).ok()?;
+        let link = Arc::new(Link::new(id, key, start));
+        self.links.insert(key, Linked { endpoint, link: Arc::clone(&link) });
+        Some(link)
+    }
 }
 
 /// A running data plane. It ends when this is dropped.
@@ -77,7 +132,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     key: PublicKey,
     start: Instant,
-    known: Mutex<HashMap<PublicKey, Known>>,
+    known: Mutex<Known>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -119,16 +174,25 @@ impl Engine {
     pub fn set(&self, peers: BTreeMap<String, PeerPlan>) -> Result<(), Unfit> {
         self.check(&peers)?;
         let mut known = lock(&self.known);
-        let keys: Vec<PublicKey> = peers.values().map(|plan| plan.key).collect();
+        if known.is(&peers) {
+            return Ok(());
+        }
         let now = now();
         let entries = {
             let mut device = self.shared.device();
-            let plans = peers.into_iter();
-            plans.filter_map(|(name, plan)| self.entry(&mut device, &mut known, name, plan, now)).collect()
+            let entry = |(name, plan): (&String, &PeerPlan)| {
+                let link = known.link(&mut device, plan, self.start, now)?;
+                Some(Entry { name: name.clone(), table: plan.table.clone(), probe: plan.probe, link })
+            };
+            peers.iter().filter_map(entry).collect()
         };
+        if peers.values().any(|plan| plan.table.has_closed()) {
+            self.shared.flows.get_or_init(|| Flows::new(now.instant));
+        }
         self.swap(Rules::new(entries));
+        let keys: HashSet<PublicKey> = peers.values().map(|plan| plan.key).collect();
         let mut device = self.shared.device();
-        known.retain(|key, peer| {
+        known.links.retain(|key, peer| {
             let stays = keys.contains(key);
             if !stays {
                 device.remove(peer.link.id());
@@ -137,6 +201,7 @@ impl Engine {
             stays
         });
         drop(device);
+        known.plans = peers;
         if let Some(clock) = self.workers.last() {
             clock.thread().unpark();
         }
@@ -154,36 +219,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Brings the device up to date with what is wanted of a peer.
-    fn entry(
-        &self,
-        device: &mut Device,
-        known: &mut HashMap<PublicKey, Known>,
-        name: String,
-        plan: PeerPlan,
-        now: Moment,
-    ) -> Option<Entry> {
-        let PeerPlan { key, endpoint, keepalive, table, probe } = plan;
-        if let Some(peer) = known.get_mut(&key) {
-            let id = peer.link.id();
-            if let Some(endpoint) = endpoint.filter(|_| endpoint != peer.endpoint) {
-                device.set_endpoint(id, endpoint);
-            }
-            device.set_keepalive(id, keepalive, now);
-            peer.endpoint = endpoint;
-            peer.link.refresh(device, now);
-        } else {
-            let preshared = PresharedKey::default();
-            let config = PeerConfig { key, preshared, endpoint, keepalive, sent: None };
-            // It was checked that nobody else has the key.
-            let id = device.add(config, now).ok()?;
-            let link = Arc::new(Link::new(id, self.start));
-            known.insert(key, Known { endpoint, link });
-        }
-        let link = Arc::clone(&known.get(&key)?.link);
-        Some(Entry { name, rules: PeerRules::from(&table), probe, link })
     }
 
     /// Puts other rules in place, and waits until no worker has the former ones. A worker has rules only while it
@@ -204,7 +239,8 @@ impl Engine {
             received: entry.link.received.read(),
             last_handshake: entry.link.handshake(),
             endpoint: device.endpoint(entry.link.id()),
-            quality: lock(&entry.link.probe).quality(Instant::now()),
+            key: Some(entry.link.key()),
+            probe: lock(&entry.link.probe).measured(Instant::now()),
         };
         rules.entries().iter().map(|entry| (entry.name.clone(), of(entry))).collect()
     }
@@ -238,5 +274,43 @@ impl Drop for Engine {
             // It has said why, or panicked.
             let _ = worker.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferro_core::network::{Agreement, Ours, Translation};
+
+    use super::*;
+
+    fn plan(endpoint: &str) -> PeerPlan {
+        let network = |text: &str| Translation::identity(text.parse().unwrap());
+        let ours = Some(Ours { pods: network("10.1.0.0/16"), external: None });
+        let agreement = Agreement { their_pods: network("10.2.0.0/16"), their_external: None, ours };
+        let redirections = [(endpoint.parse().unwrap(), "10.3.0.9".parse().unwrap())].into();
+        PeerPlan {
+            key: PublicKey([7; 32]),
+            endpoint: None,
+            keepalive: None,
+            table: PeerTable::new(&agreement, &redirections, Vec::new()).unwrap(),
+            probe: None,
+        }
+    }
+
+    #[test]
+    fn it_is_known_without_a_look_at_what_is_published_that_nothing_has_changed() {
+        let plans: BTreeMap<_, _> = ["a", "b"].map(|name| (name.to_owned(), plan("172.18.0.1"))).into();
+        let known = Known { plans: plans.clone(), ..Known::default() };
+        assert!(known.is(&plans));
+        let with = |name: &str, plan: PeerPlan| {
+            let mut wanted = plans.clone();
+            wanted.insert(name.into(), plan);
+            wanted
+        };
+        assert!(!known.is(&with("b", plan("172.18.0.2"))));
+        assert!(
+            !known.is(&with("b", PeerPlan { probe: None, keepalive: Some(GLANCE), ..plans["b"].clone() }))
+        );
+        assert!(!known.is(&with("c", plan("172.18.0.1"))) && !known.is(&BTreeMap::new()));
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use super::MTU;
 use super::drops::Reason;
 use super::link::lock;
 use super::load;
@@ -19,6 +20,8 @@ use ferro_core::network::Drop as Rule;
 
 /// So many calls bring datagrams before they are handed over: a super-packet of the sender comes with two.
 const CALLS: usize = 4;
+/// So often one socket is emptied before the other one is looked at: who floods one does not silence the other.
+const ROUNDS: usize = 16;
 /// No datagram is longer, nor are those together that come with one call.
 const LONGEST: usize = 1 << 16;
 /// The first bytes of the two messages that cost something.
@@ -77,13 +80,15 @@ impl<'a> Inward<'a> {
         Ok(())
     }
 
-    /// Takes all that is there, some calls at a time.
+    /// Takes what is there, some calls at a time, until there is no more or the other socket has its turn.
     fn burst(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let mut is_empty = false;
-        while !is_empty && !self.shared.is_stopping() {
+        for _ in 0..ROUNDS {
             let rules = self.shared.rules.load();
-            is_empty = self.receive(socket, &rules)?;
+            let is_empty = self.receive(socket, &rules)?;
             self.deliver(&rules);
+            if is_empty || self.shared.is_stopping() {
+                break;
+            }
         }
         Ok(())
     }
@@ -153,12 +158,19 @@ impl<'a> Inward<'a> {
     fn pass(&mut self, from: &Entry, range: Range<usize>) -> Result<(), Reason> {
         let packet = self.buffer.get_mut(range.clone()).unwrap_or_default();
         let header = Header::parse(packet)?;
+        // The peer's tunnel may be wider than ours, but not than any.
+        if header.length > usize::from(*MTU.end()) {
+            return Err(Reason::TooLong);
+        }
         // Behind it is padding.
         let packet = packet.get_mut(..header.length).ok_or(Reason::Malformed)?;
         if from.probe.is_some_and(|probe| probe.ours == header.addresses.destination) {
             return echo(self.shared, &mut self.outbox, from, packet, &header);
         }
-        translate(packet, Checksum::Whole, |packet| from.rules.inbound(packet))?;
+        translate(packet, Checksum::Whole, |packet| from.table.answer(packet))?;
+        if from.table.has_closed() && !self.shared.lets_in(&from.table, packet)? {
+            return Err(Reason::Rule(Rule::ForeignDestination));
+        }
         clamp(packet, &header, self.shared.mtu, Checksum::Whole);
         self.coalesce.add(&self.buffer, range.start..range.start + header.length, &header);
         Ok(())
@@ -172,11 +184,15 @@ impl Opened {
         let mut device = shared.device();
         for datagram in room.get_mut(..arrival.length).unwrap_or_default().chunks_mut(arrival.size.max(1)) {
             let is_costly = datagram.first().is_some_and(|kind| COSTLY.contains(kind));
-            let load = if is_costly { self.meter.note(now.instant) } else { Load::Normal };
+            let begin = is_costly.then(Instant::now);
+            let load = begin.map_or(Load::Normal, |begin| self.meter.load(begin));
             let length = datagram.len();
             // What is refused is counted over there.
             if let Ok(incoming) = device.receive(datagram, arrival.from, load, now) {
                 self.sort(incoming, start);
+            }
+            if let Some(begin) = begin {
+                self.meter.spend(begin, Instant::now());
             }
             start += length;
         }
@@ -233,7 +249,7 @@ fn echo(
 ) -> Result<(), Reason> {
     let source = header.addresses.source;
     let is_gateway = from.probe.is_some_and(|probe| probe.theirs == source);
-    if !is_gateway && !from.rules.is_peers(source) {
+    if !is_gateway && !from.table.is_peers(&source) {
         return Err(Reason::Rule(Rule::SpoofedSource));
     }
     match Echo::read(packet, header) {

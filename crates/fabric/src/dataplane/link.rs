@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 
 use super::probe::Probe;
-use crate::wireguard::{Device, Moment, PeerId, Session};
+use crate::wireguard::{Device, Moment, PeerId, PublicKey, Session};
 
 /// So many packets wait for a session.
 const MOST_HELD: usize = 64;
@@ -54,21 +54,23 @@ impl Meter {
 #[derive(Debug)]
 pub(super) struct Link {
     id: PeerId,
+    key: PublicKey,
     start: Instant,
     way: ArcSwapOption<Way>,
     held: Mutex<VecDeque<Vec<u8>>>,
     /// When the device was told last that packets were sent, in milliseconds after the start.
     told: AtomicU64,
-    handshake: Mutex<Option<SystemTime>>,
+    handshake: Mutex<Option<Instant>>,
     pub(super) probe: Mutex<Probe>,
     pub(super) sent: Meter,
     pub(super) received: Meter,
 }
 
 impl Link {
-    pub(super) fn new(id: PeerId, start: Instant) -> Self {
+    pub(super) fn new(id: PeerId, key: PublicKey, start: Instant) -> Self {
         Self {
             id,
+            key,
             start,
             way: ArcSwapOption::empty(),
             held: Mutex::default(),
@@ -84,13 +86,17 @@ impl Link {
         self.id
     }
 
+    pub(super) fn key(&self) -> PublicKey {
+        self.key
+    }
+
     /// How to get there, if there is a session.
     pub(super) fn way(&self) -> arc_swap::Guard<Option<Arc<Way>>> {
         self.way.load()
     }
 
     /// When the last session was made.
-    pub(super) fn handshake(&self) -> Option<SystemTime> {
+    pub(super) fn handshake(&self) -> Option<Instant> {
         *lock(&self.handshake)
     }
 
@@ -109,7 +115,7 @@ impl Link {
             return;
         }
         if !is_same_session {
-            *lock(&self.handshake) = Some(now.clock);
+            *lock(&self.handshake) = Some(now.instant);
         }
         self.way.store(Some(Arc::new(Way { session: Arc::clone(session), endpoint })));
     }
@@ -163,15 +169,16 @@ mod tests {
 
     fn link() -> Link {
         let mut device = Device::new(PrivateKey::new([1; 32]), Box::new(ring::rand::SystemRandom::new()));
+        let key = PrivateKey::new([2; 32]).public();
         let config = PeerConfig {
-            key: PrivateKey::new([2; 32]).public(),
+            key,
             preshared: PresharedKey::default(),
             endpoint: None,
             keepalive: None,
             sent: None,
         };
         let now = Moment { instant: Instant::now(), clock: SystemTime::now() };
-        Link::new(device.add(config, now).unwrap(), now.instant)
+        Link::new(device.add(config, now).unwrap(), key, now.instant)
     }
 
     #[test]

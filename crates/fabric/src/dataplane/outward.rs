@@ -8,7 +8,9 @@ use super::outbox::{Outbox, Without};
 use super::rules::{Entry, Rules};
 use super::shared::Shared;
 use super::wire::Patience;
-use crate::packet::{Checksum, Header, Malformed, Offload, Segments, clamp, complete, translate};
+use crate::packet::{
+    Checksum, Flow, Header, Malformed, Offload, Segments, clamp, complete, translate_with_router,
+};
 
 /// So many packets are read before the rules are looked up again.
 const BURST: usize = 64;
@@ -78,7 +80,13 @@ impl<'a> Outward<'a> {
         let header = Header::parse(packet)?;
         let packet = packet.get_mut(..header.length).ok_or(Reason::Malformed)?;
         let entry = rules.towards(header.addresses.destination)?;
-        translate(packet, checksum, |packet| entry.rules.outbound(packet))?;
+        let is_closed = !entry.table.is_open(&header.addresses.source);
+        let begun = if is_closed { Flow::begun(packet, &header) } else { None };
+        let router = entry.probe.map(|probe| probe.ours);
+        translate_with_router(packet, checksum, |packet| entry.table.outbound(packet), router)?;
+        if let (Some((flow, stage)), Some(flows)) = (begun, self.shared.flows.get()) {
+            flows.note(flow, stage);
+        }
         clamp(packet, &header, self.shared.mtu, checksum);
         if to.is_some_and(|before| !std::ptr::eq(before, entry)) {
             flush(self.shared, &mut self.outbox, *to);

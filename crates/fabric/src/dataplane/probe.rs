@@ -1,10 +1,9 @@
 //! How good a tunnel is: echo requests through it, twice a second, and what became of the last hundred.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ferro_core::network::Packet;
+use ferro_core::network::report::Measured;
 
 /// How often a request is sent.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
@@ -12,35 +11,6 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many requests are remembered.
 const REMEMBERED: usize = 100;
-
-/// The addresses of both gateways of a tunnel, as they are inside of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbePair {
-    /// Of this gateway, as the peer names it.
-    pub ours: IpAddr,
-    /// Of the peer's, as it is named here.
-    pub theirs: IpAddr,
-}
-
-impl ProbePair {
-    /// The addresses of a request.
-    pub(super) fn request(self) -> Packet {
-        Packet { source: self.ours, destination: self.theirs }
-    }
-}
-
-/// What probes say of a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quality {
-    /// How long there and back takes, smoothed; none before the first answer.
-    pub round_trip: Option<Duration>,
-    /// By how much that differs from one time to the next, smoothed.
-    pub jitter: Duration,
-    /// Of the last hundred.
-    pub lost_per_thousand: u16,
-    /// How many of the last ones were not answered, one after the other.
-    pub missed: u32,
-}
 
 /// Probes through one tunnel.
 #[derive(Debug, Default)]
@@ -96,7 +66,7 @@ impl Probe {
     }
 
     /// What the probes say.
-    pub(super) fn quality(&self, now: Instant) -> Quality {
+    pub(super) fn measured(&self, now: Instant) -> Measured {
         let is_due = |request: &&Request| now.saturating_duration_since(request.at) >= PATIENCE;
         let judged = self.sent.iter().filter(|request| request.is_answered || is_due(request));
         let (mut all, mut lost) = (0_usize, 0_usize);
@@ -105,7 +75,7 @@ impl Probe {
             lost += usize::from(!request.is_answered);
         }
         let missed = self.sent.iter().rev().take_while(|request| !request.is_answered).filter(is_due).count();
-        Quality {
+        Measured {
             round_trip: self.round_trip,
             jitter: self.jitter,
             lost_per_thousand: u16::try_from(lost * 1000 / all.max(1)).unwrap_or(1000),
@@ -135,33 +105,33 @@ mod tests {
 
     #[test]
     fn at_first_nothing_is_known() {
-        assert_eq!(Probe::default().quality(Instant::now()), Quality::default());
+        assert_eq!(Probe::default().measured(Instant::now()), Measured::default());
     }
 
     #[test]
     fn a_steady_tunnel_has_its_round_trip_and_no_jitter() {
         let mut probe = Probe::default();
         let end = run(&mut probe, Instant::now(), 1000, |_| Some(20));
-        let wanted = Quality { round_trip: Some(20 * MS), ..Quality::default() };
-        assert_eq!(probe.quality(end), wanted);
+        let wanted = Measured { round_trip: Some(20 * MS), ..Measured::default() };
+        assert_eq!(probe.measured(end), wanted);
     }
 
     #[test]
     fn jitter_is_how_much_it_differs() {
         let mut probe = Probe::default();
         let end = run(&mut probe, Instant::now(), 200, |round| Some(if round % 2 == 0 { 10 } else { 30 }));
-        let quality = probe.quality(end);
-        assert!(quality.jitter > 19 * MS && quality.jitter <= 20 * MS, "{quality:?}");
-        assert!(quality.round_trip.unwrap().abs_diff(20 * MS) < 3 * MS, "{quality:?}");
+        let measured = probe.measured(end);
+        assert!(measured.jitter > 19 * MS && measured.jitter <= 20 * MS, "{measured:?}");
+        assert!(measured.round_trip.unwrap().abs_diff(20 * MS) < 3 * MS, "{measured:?}");
     }
 
     #[test]
     fn what_is_lost_is_counted_among_the_last_hundred() {
         let mut probe = Probe::default();
         let end = run(&mut probe, Instant::now(), 300, |round| (round % 10 != 3).then_some(5));
-        assert_eq!(probe.quality(end).lost_per_thousand, 100);
+        assert_eq!(probe.measured(end).lost_per_thousand, 100);
         let end = run(&mut probe, end, 110, |_| Some(5));
-        assert_eq!(probe.quality(end).lost_per_thousand, 0);
+        assert_eq!(probe.measured(end).lost_per_thousand, 0);
     }
 
     #[test]
@@ -170,10 +140,10 @@ mod tests {
         let end = run(&mut probe, Instant::now(), 10, |_| Some(5));
         let end = run(&mut probe, end, 5, |_| None);
         // The last one, of half a second ago, is still awaited.
-        assert_eq!(probe.quality(end).missed, 4);
-        assert_eq!(probe.quality(end + PATIENCE).missed, 5);
+        assert_eq!(probe.measured(end).missed, 4);
+        assert_eq!(probe.measured(end + PATIENCE).missed, 5);
         let end = run(&mut probe, end, 1, |_| Some(5));
-        assert_eq!(probe.quality(end + PATIENCE).missed, 0);
+        assert_eq!(probe.measured(end + PATIENCE).missed, 0);
     }
 
     #[test]
@@ -182,10 +152,10 @@ mod tests {
         let mut probe = Probe::default();
         let number = probe.tick(start).unwrap();
         probe.answered(number.wrapping_add(1), start + MS);
-        assert_eq!(probe.quality(start).round_trip, None);
+        assert_eq!(probe.measured(start).round_trip, None);
         probe.answered(number, start + 10 * MS);
         probe.answered(number, start + 90 * MS);
-        assert_eq!(probe.quality(start).round_trip, Some(10 * MS));
+        assert_eq!(probe.measured(start).round_trip, Some(10 * MS));
     }
 
     #[test]

@@ -7,13 +7,16 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use ferro_core::network::PeerTable;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::drops::{Drops, Reason};
+use super::flows::Flows;
 use super::link::{Link, lock};
 use super::rules::Rules;
 use super::wire::Patience;
 use super::{Tun, Wire};
+use crate::packet::{Flow, Header, Malformed};
 use crate::wireguard::{Device, Moment, Transmit};
 
 /// What all workers have in common.
@@ -25,6 +28,8 @@ pub(super) struct Shared {
     device: Mutex<Device>,
     pub(super) rules: ArcSwap<Rules>,
     pub(super) drops: Drops,
+    /// What was begun here, from the time on when a peer may not begin with everybody.
+    pub(super) flows: OnceLock<Flows>,
     stopping: AtomicBool,
     bell: OwnedFd,
     failure: OnceLock<String>,
@@ -39,6 +44,7 @@ impl Shared {
             device: Mutex::new(device),
             rules: ArcSwap::default(),
             drops: Drops::default(),
+            flows: OnceLock::new(),
             stopping: AtomicBool::new(false),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             failure: OnceLock::new(),
@@ -77,6 +83,16 @@ impl Shared {
         if let Some(initiation) = initiation {
             self.transmit(&initiation);
         }
+    }
+
+    /// Whether a translated packet of a peer is for somebody who is open for it, or is an answer to what was begun here.
+    pub(super) fn lets_in(&self, table: &PeerTable, packet: &[u8]) -> Result<bool, Malformed> {
+        let header = Header::parse(packet)?;
+        if table.is_open(&header.addresses.destination) {
+            return Ok(true);
+        }
+        let answered = Flow::answered(packet, &header);
+        Ok(self.flows.get().zip(answered).is_some_and(|(flows, answered)| flows.has(answered)))
     }
 
     /// Waits until one of these has something to read, or the end has come. Which of them have.

@@ -31,8 +31,9 @@ pub struct Wire {
     /// None where the kernel has no IPv6.
     v6: Option<OwnedFd>,
     port: u16,
-    /// Whether the kernel takes many datagrams at once.
-    many: AtomicBool,
+    /// Whether the kernel takes many datagrams at once. The two families may leave by different devices.
+    many_v4: AtomicBool,
+    many_v6: AtomicBool,
 }
 
 /// What came with one call: datagrams of one size from one sender, the last of which may be shorter.
@@ -77,7 +78,7 @@ impl Wire {
             Err(error) if lacks_family(&error) => None,
             Err(error) => return Err(error),
         };
-        Ok(Self { v4, v6, port, many: AtomicBool::new(true) })
+        Ok(Self { v4, v6, port, many_v4: AtomicBool::new(true), many_v6: AtomicBool::new(true) })
     }
 
     /// The port.
@@ -118,6 +119,7 @@ impl Wire {
         size: usize,
         patience: Patience,
     ) -> io::Result<()> {
+        let many = if to.ip().to_canonical().is_ipv4() { &self.many_v4 } else { &self.many_v6 };
         let (socket, to) = self.towards(to)?;
         let flags = match patience {
             Patience::Wait => MsgFlags::empty(),
@@ -126,11 +128,11 @@ impl Wire {
         let send = |bytes: &[u8], control: &[ControlMessage<'_>]| {
             sendmsg(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, Some(&to)).map(drop)
         };
-        if bytes.len() > size && self.many.load(Ordering::Relaxed) {
+        if bytes.len() > size && many.load(Ordering::Relaxed) {
             let segment = u16::try_from(size).map_err(io::Error::other)?;
             match send(bytes, &[ControlMessage::UdpGsoSegments(&segment)]) {
                 // The device cannot, and never will.
-                Err(Errno::EIO) => self.many.store(false, Ordering::Relaxed),
+                Err(Errno::EIO) => many.store(false, Ordering::Relaxed),
                 // The path is too narrow for one of them: they are fragmented, one by one.
                 Err(Errno::EINVAL | Errno::EMSGSIZE) => {}
                 result => return Ok(result?),
@@ -223,8 +225,9 @@ mod tests {
     #[test]
     fn a_kernel_that_takes_only_one_at_a_time_gets_them_so() {
         let (a, b) = (Wire::open(0).unwrap(), Wire::open(0).unwrap());
-        a.many.store(false, Ordering::Relaxed);
+        a.many_v4.store(false, Ordering::Relaxed);
         a.send((Ipv4Addr::LOCALHOST, b.port()).into(), &[7; 2500], 1000, Patience::Wait).unwrap();
+        assert!(a.many_v6.load(Ordering::Relaxed), "the other family is another matter");
         let lengths: Vec<_> = receive_all(&b, false, 3).iter().map(Vec::len).collect();
         assert_eq!(lengths, [1000, 1000, 500]);
     }

@@ -9,10 +9,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::{Context, Result};
 use ferro_core::network::gateway::{TUNNEL_INTERFACE, VETH_INTERFACE};
-use ferro_core::network::routes::{GATEWAY, GATEWAY_END, HOST_END, MAIN};
+use ferro_core::network::routes::{GATEWAY, GATEWAY_END, HOST_END, MAIN, overlay_mtu};
 use ipnet::{IpNet, Ipv4Net};
+use tracing::warn;
 
-use crate::dataplane::Tun;
+use crate::dataplane::{MTU, Tun};
 use crate::netlink::{Address, Netlink, Route, RouteKind, Rule, is_gone, namespace};
 
 /// How long the network of the link between gateway and node is.
@@ -23,6 +24,8 @@ const INTO_TUNNELS: u32 = 100;
 const STATIC: u8 = 4;
 /// What WireGuard puts around a packet over IPv6, which is the larger one.
 const OVERHEAD: u32 = 80;
+/// No link of this kind takes longer packets.
+const LONGEST: u32 = 65_535;
 
 /// The namespace.
 pub(super) struct House {
@@ -47,16 +50,26 @@ impl House {
     }
 }
 
-/// The largest packet that fits through a tunnel, and through the interface with this address.
-pub(super) fn mtus(of: IpAddr) -> Result<(u16, u32)> {
+/// The largest packet that tunnels let through, and the link to the node whose interface has this address.
+pub(super) fn mtus(of: IpAddr, configured: Option<u16>) -> Result<(u16, u32)> {
     let mut netlink = Netlink::open().context("cannot talk to the kernel about links")?;
     let addresses = netlink.addresses().context("cannot list the addresses of the node")?;
     let holder = addresses.iter().find(|address| address.net.addr() == of);
     let holder = holder.with_context(|| format!("no interface of this node has the address {of}"))?;
     let links = netlink.links().context("cannot list the interfaces of the node")?;
     let link = links.iter().find(|link| link.index == holder.link).context("an interface has gone")?;
-    let tunnel = u16::try_from(link.mtu.saturating_sub(OVERHEAD)).unwrap_or(u16::MAX);
-    Ok((tunnel, link.mtu))
+    let tunnel = fitting(configured, &of, link.mtu);
+    if let Some(configured) = configured.filter(|configured| *configured > tunnel) {
+        warn!(configured, tunnel, "the configured MTU is more than reaches pods on other nodes");
+    }
+    Ok((tunnel, link.mtu.min(LONGEST)))
+}
+
+/// What is configured, or else what fits on the interface; but no more than gets to the other nodes.
+fn fitting(configured: Option<u16>, of: &IpAddr, link: u32) -> u16 {
+    let wanted = configured.map_or_else(|| link.saturating_sub(OVERHEAD), u32::from);
+    let most = u16::try_from(overlay_mtu(of, link).unwrap_or(link)).unwrap_or(u16::MAX).min(*MTU.end());
+    u16::try_from(wanted).unwrap_or(u16::MAX).min(most)
 }
 
 /// A pair of links: one end on the node, the other in the namespace.
@@ -110,4 +123,22 @@ fn on_link(ip: Ipv4Addr) -> IpNet {
 fn default_route(table: u32, kind: RouteKind) -> Route {
     let everywhere = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0));
     Route { table, to: everywhere, metric: 0, protocol: STATIC, kind, source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_lets_through_what_reaches_all_nodes() {
+        let (v4, v6): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+        assert_eq!(fitting(None, &v4, 1500), 1420);
+        assert_eq!(fitting(None, &v6, 1500), 1420);
+        assert_eq!(fitting(Some(1300), &v4, 1500), 1300);
+        assert_eq!(fitting(Some(9000), &v4, 1500), 1450);
+        assert_eq!(fitting(Some(9000), &v6, 1500), 1430);
+        assert_eq!(fitting(None, &v4, 9000), 8920);
+        assert_eq!(fitting(None, &v4, 65_536), *MTU.end());
+        assert_eq!(fitting(Some(65_535), &v4, 65_536), *MTU.end());
+    }
 }

@@ -1,16 +1,24 @@
 //! Turns: all requests that wait are applied together, stored in as few writes as can be, and answered.
 //!
+//! Those who were answered together tend to ask again together: a turn waits a moment for as many as the one before had,
+//! instead of leaving them to the next one.
+//!
 //! A write that fails leaves the former value, and whoever waited hears of it; what is stored is then read again before
 //! anything else, since nobody knows how far the writes came.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
+use ferro_api::config::Reach;
 use ferro_core::network::layout::Layout;
-use ferro_core::network::{Answer, Ipam, Offered, Turn};
+use ferro_core::network::{Agreement, Answer, Ipam, MapError, Offered, Turn};
+use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::Trouble;
@@ -20,12 +28,18 @@ use super::store::{Failure, Store};
 
 /// Requests that one turn takes.
 const MOST: usize = 1000;
+/// How long a turn waits for those who are expected.
+const GATHER: Duration = Duration::from_millis(1);
 /// So often somebody else may write, who should not.
 const TRIES: usize = 5;
 
 /// What is asked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Request {
+    /// For no peer: what is kept free from now on.
+    Reserve(BTreeSet<IpNet>),
+    /// For no peer: what peers reach from now on, and which nodes there are.
+    Reach(Reach, BTreeSet<IpAddr>),
     Acquire(Offered),
     Agree(Answer),
     Release,
@@ -38,10 +52,12 @@ pub(super) enum Request {
 pub(super) enum Reply {
     Answer(Answer),
     Done,
-    /// The address of a pod, for which no gateway needs a rule of its own.
-    Pod(IpAddr),
-    /// The address of another endpoint.
-    Mapped(IpAddr),
+    /// The address of an endpoint.
+    Address {
+        address: IpAddr,
+        /// By what a gateway must forward to it; nothing where the peer needs none of ours.
+        by: Option<Agreement>,
+    },
 }
 
 /// A request, and who waits. The answer comes with the revision with which gateways know of it.
@@ -81,8 +97,10 @@ impl Actor {
 
     /// Takes turns for as long as somebody may ask.
     pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) -> Result<()> {
-        let mut waiting = Vec::new();
+        let (mut waiting, mut expected) = (Vec::new(), 1);
         while asks.recv_many(&mut waiting, MOST).await > 0 {
+            gather(&mut asks, &mut waiting, expected).await;
+            expected = waiting.len();
             self.turn(&mut waiting).await;
         }
         Ok(())
@@ -113,14 +131,19 @@ impl Actor {
                 self.reload().await?;
             }
             let mut turn = Turn::new(&self.ipam, Timestamp::now());
-            let replies = waiting.iter().map(|ask| apply(&mut turn, &ask.peer, ask.request)).collect();
+            turn.leave(self.followers.claimed(&self.ipam));
+            let replies = waiting.iter().map(|ask| apply(&mut turn, &ask.peer, &ask.request)).collect();
             let plan = self.layout.plan(&turn);
             let writes = plan.writes.len();
             match self.store.write(&plan.writes).await {
                 Ok(()) => {
                     self.layout.done(plan);
                     self.metrics.turn(waiting.len(), writes);
-                    if writes > 0 {
+                    let is_own_new = turn.before().own() != turn.after().own();
+                    if is_own_new {
+                        self.store.set_own(turn.after().own());
+                    }
+                    if writes > 0 || is_own_new {
                         self.publish(&turn);
                     }
                     self.ipam = turn.into_after();
@@ -154,6 +177,17 @@ impl Actor {
     }
 }
 
+/// Waits a moment, until as many wait as are expected.
+async fn gather<T>(asks: &mut mpsc::Receiver<T>, waiting: &mut Vec<T>, expected: usize) {
+    let until = Instant::now() + GATHER;
+    while waiting.len() < expected {
+        match timeout_at(until, asks.recv_many(waiting, MOST)).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
 /// Reads what is stored, and stores what has to be put right.
 async fn load(store: &mut Store) -> Result<(Layout, Ipam)> {
     for _ in 0..TRIES {
@@ -171,11 +205,19 @@ async fn load(store: &mut Store) -> Result<(Layout, Ipam)> {
     bail!("somebody else writes the IpamStorage all the time; does another address manager run?")
 }
 
-fn apply(turn: &mut Turn, peer: &str, request: Request) -> Result<Reply, Trouble> {
+fn apply(turn: &mut Turn, peer: &str, request: &Request) -> Result<Reply, Trouble> {
     Ok(match request {
-        Request::Acquire(offered) => Reply::Answer(turn.acquire(peer, offered)?),
+        Request::Reserve(reserved) => {
+            turn.reserve(reserved.clone());
+            Reply::Done
+        }
+        Request::Reach(reach, nodes) => {
+            turn.reach(*reach, nodes).map_err(MapError::from)?;
+            Reply::Done
+        }
+        Request::Acquire(offered) => Reply::Answer(turn.acquire(peer, *offered)?),
         Request::Agree(answer) => {
-            turn.agree(peer, answer)?;
+            turn.agree(peer, *answer)?;
             Reply::Done
         }
         Request::Release => {
@@ -183,13 +225,38 @@ fn apply(turn: &mut Turn, peer: &str, request: Request) -> Result<Reply, Trouble
             Reply::Done
         }
         Request::Map(endpoint) => {
-            let address = turn.map(peer, endpoint)?;
-            let is_mapped = turn.after().redirection(peer, endpoint).is_some();
-            if is_mapped { Reply::Mapped(address) } else { Reply::Pod(address) }
+            let address = turn.map(peer, *endpoint)?;
+            let agreement = turn.after().peers().get(peer).copied();
+            // To its own pods a peer has its own way.
+            let by = agreement.filter(|agreement| !agreement.their_pods.here().contains(endpoint));
+            Reply::Address { address, by }
         }
         Request::Unmap(endpoint) => {
-            turn.unmap(peer, endpoint);
+            turn.unmap(peer, *endpoint);
             Reply::Done
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_waits_for_those_of_the_turn_before_and_not_for_long() {
+        let (ask, mut asks) = mpsc::channel(10);
+        let mut waiting = vec![1];
+        let begin = Instant::now();
+        gather(&mut asks, &mut waiting, 1).await;
+        assert_eq!((waiting.len(), begin.elapsed()), (1, Duration::ZERO), "who is alone does not wait");
+        ask.try_send(2).unwrap();
+        ask.try_send(3).unwrap();
+        gather(&mut asks, &mut waiting, 3).await;
+        assert_eq!((waiting.len(), begin.elapsed()), (3, Duration::ZERO));
+        gather(&mut asks, &mut waiting, 4).await;
+        assert!(waiting.len() == 3 && begin.elapsed() < GATHER * 3);
+        drop(ask);
+        gather(&mut asks, &mut waiting, 4).await;
+        assert_eq!(waiting.len(), 3, "nobody will come any more");
+    }
 }

@@ -1,7 +1,5 @@
 //! How to ask the address manager from another process: over HTTP/2, with certificates on both sides.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +11,13 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 
 use super::certificates;
+
+pub use ferro_runtime::certificates::Identity;
 
 /// The name under which the address manager proves itself, wherever it is reached.
 pub(super) const SERVER: &str = "ferro-ipam";
@@ -34,57 +31,10 @@ const LARGEST: usize = 64 * 1024 * 1024;
 /// What requests go over.
 pub type Channel = legacy::Client<HttpsConnector<HttpConnector>, tonic::body::Body>;
 
-/// A certificate with its key and the authority that signed both sides, all in PEM.
-#[derive(Clone)]
-pub struct Identity {
-    /// The authority.
-    pub ca: String,
-    /// The certificate.
-    pub certificate: String,
-    /// The key.
-    pub key: String,
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Identity").finish_non_exhaustive()
-    }
-}
-
-impl Identity {
-    /// From a Secret with `ca.crt`, `tls.crt` and `tls.key`, such as [`super::GATEWAY`].
-    pub fn from_secret(secret: &Secret) -> Result<Self> {
-        let [ca, certificate, key] =
-            ["ca.crt", "tls.crt", "tls.key"].map(|key| certificates::part(secret, key));
-        Ok(Self { ca: ca?, certificate: certificate?, key: key? })
-    }
-
-    /// A new one under a name: `controller`, or the identifier of a peer, for which alone it may ask. For who may read
-    /// the Secret of the authority.
-    pub async fn issue(client: &Client, namespace: &str, name: &str) -> Result<Self> {
-        certificates::issue(client, namespace, name).await
-    }
-
-    pub(super) fn to_data(&self) -> BTreeMap<String, ByteString> {
-        certificates::data([
-            ("ca.crt", self.ca.clone()),
-            ("tls.crt", self.certificate.clone()),
-            ("tls.key", self.key.clone()),
-        ])
-    }
-
-    pub(super) fn roots(&self) -> Result<RootCertStore> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes()).context("ca.crt is no certificate")?)?;
-        Ok(roots)
-    }
-
-    pub(super) fn pair(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
-        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
-        let chain = chain.collect::<Result<Vec<_>, _>>().context("tls.crt is no certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes());
-        Ok((chain, key.ok().context("tls.key is no private key")?))
-    }
+/// A new one under a name: `controller`, or the identifier of a peer, for which alone it may ask. For who may read the
+/// Secret of the authority.
+pub async fn issue(client: &Client, namespace: &str, name: &str) -> Result<Identity> {
+    certificates::issue(client, namespace, name).await
 }
 
 /// To map and unmap with; `origin` is `https://ADDRESS:PORT`.

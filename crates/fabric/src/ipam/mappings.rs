@@ -2,8 +2,9 @@
 //!
 //! - Flow: every change marks a sheet of a peer; a sheet is one object, and is applied as a whole, some time later.
 //!   What others have in any `NatMapping` goes to the gateways.
-//! - Guarantees: entries of others are not touched, nor is an object deleted that has some: which entries are whose
-//!   says the API server, which notes who applied them. What nobody needs any more goes at the next start at the latest.
+//! - Guarantees: entries of others are not touched, also where they contradict ours, nor is an object deleted that has
+//!   some: which entries are whose says the API server, which notes who applied them. What nobody needs any
+//!   more goes at the next start at the latest.
 //! - Assumptions: nobody waits for these objects; what callers were told is in the storage and at the gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +83,15 @@ impl Seen {
         }
         seen
     }
+}
+
+/// What can be written beside the entries of others.
+fn beside(
+    others: &BTreeMap<IpAddr, IpAddr>,
+    mut wanted: BTreeMap<IpAddr, IpAddr>,
+) -> BTreeMap<IpAddr, IpAddr> {
+    wanted.retain(|endpoint, address| others.get(endpoint).is_none_or(|present| present == address));
+    wanted
 }
 
 fn is_by_us(entry: &ManagedFieldsEntry) -> bool {
@@ -235,10 +245,14 @@ impl Keeper {
 
     async fn bring_up_to_date(&self, sheet: &SheetOf) -> Result<()> {
         let name = name(sheet);
-        let wanted = self.followers.own(sheet);
+        let seen = self.sights.get().get(&name).cloned();
+        let own = self.followers.own(sheet);
+        let wanted = match &seen {
+            Some(seen) => beside(&seen.others, own),
+            None => own,
+        };
         let is_wanted =
             !wanted.is_empty() || (sheet.1 == 0 && self.state.borrow().peers().contains_key(&sheet.0));
-        let seen = self.sights.get().get(&name).cloned();
         if let Some(seen) = seen.as_ref().filter(|seen| seen.peer != sheet.0) {
             warn!(
                 name,
@@ -278,7 +292,8 @@ impl Keeper {
             },
             "spec": spec,
         });
-        let by_us = PatchParams::apply(MANAGER).force();
+        // Without force: what somebody else writes at this moment is seen, and left to them, at the next try.
+        let by_us = PatchParams::apply(MANAGER);
         self.api.patch(name, &by_us, &Patch::Apply(object)).await.context("cannot apply it")
     }
 
@@ -312,6 +327,15 @@ mod tests {
         for (text, peer) in [("natmapping-1", "cluster-1"), ("natmapping-c.0", "c"), ("natmapping-cc", "c")] {
             assert_eq!(sheet(text, peer), None, "{text}");
         }
+    }
+
+    #[test]
+    fn entries_of_others_stay_as_they_are() {
+        let entries = |entries: &[(u8, u8)]| -> BTreeMap<IpAddr, IpAddr> {
+            entries.iter().map(|(from, to)| ([10, 0, 0, *from].into(), [192, 168, 0, *to].into())).collect()
+        };
+        let wanted = beside(&entries(&[(1, 9), (2, 2), (4, 4)]), entries(&[(1, 1), (2, 2), (3, 3)]));
+        assert_eq!(wanted, entries(&[(2, 2), (3, 3)]));
     }
 
     #[test]

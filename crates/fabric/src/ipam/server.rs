@@ -1,10 +1,11 @@
 //! Serves both services on one port, over TLS with certificates on both sides.
 //!
 //! Everything is bounded: connections, what each may have under way, the size of messages, and how long one may be
-//! silent.
+//! silent. Whoever has not shown a certificate yet takes no place of those who have, and none has all places. The service
+//! is for this cluster alone; pods of peers may reach the pod that it runs on, and are sent away.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use anyhow::{Context, Result};
 use ferro_api::proto::gateway::gateway_server::GatewayServer;
 use ferro_api::proto::ipam::ipam_server::IpamServer;
 use ferro_core::auth::Issued;
+use ferro_runtime::places::{Place, Places};
+use ferro_runtime::tls;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,7 +23,7 @@ use kube::Client;
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 use tracing::{debug, info, warn};
@@ -33,12 +36,16 @@ use super::{Handle, certificates};
 /// The port of the address manager.
 pub const PORT: u16 = 6000;
 
-/// Connections at once; more wait in the kernel.
-const MOST: usize = 256;
+/// Connections without a certificate at once, in all and from each address, where many callers may start at once; more
+/// are closed.
+const UNPROVEN: (usize, usize) = (256, 32);
+/// Connections with one at once, in all and under each name.
+const PROVEN: (usize, usize) = (256, 64);
 /// Requests at once on one connection.
 const STREAMS: u32 = 1024;
-/// The largest message that anybody has to send.
+/// The largest message that anybody has to send, and the largest of a gateway, which tells of all its tunnels.
 const LARGEST: usize = 4096;
+const LARGEST_OF_GATEWAY: usize = 1024 * 1024;
 /// How long a client may take to say hello.
 const HELLO: Duration = Duration::from_secs(5);
 /// How often a connection is tried, and how long an echo may take: who is gone must not be waited for.
@@ -48,10 +55,7 @@ const IDLE: Duration = Duration::from_mins(10);
 
 /// Serves for ever, with certificates that it keeps in the namespace of the installation.
 pub async fn serve(client: Client, namespace: String, listen: SocketAddr, handle: Handle) -> Result<()> {
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen}; is the port taken?"))?;
-    serve_on(listener, client, namespace, handle).await
+    serve_on(tls::listen(listen).await?, client, namespace, handle).await
 }
 
 async fn serve_on(listener: TcpListener, client: Client, namespace: String, handle: Handle) -> Result<()> {
@@ -85,21 +89,33 @@ pub(super) fn configure(identity: &Identity) -> Result<ServerConfig> {
     Ok(config)
 }
 
+/// The places of those who come.
+struct Door {
+    /// By where they come from.
+    unproven: Places<IpAddr>,
+    /// By the names in their certificates.
+    proven: Places<String>,
+}
+
 async fn accept(
     listener: &TcpListener,
     config: watch::Receiver<Option<Arc<ServerConfig>>>,
     services: Services,
 ) -> Result<()> {
-    let places = Arc::new(Semaphore::new(MOST));
+    let door = Arc::new(Door {
+        unproven: Places::new(UNPROVEN.0, UNPROVEN.1),
+        proven: Places::new(PROVEN.0, PROVEN.1),
+    });
     let mut visits = tokio::task::JoinSet::new();
     loop {
         while visits.try_join_next().is_some() {}
-        let place = Arc::clone(&places).acquire_owned().await?;
         match listener.accept().await {
             Ok((stream, from)) => {
                 let config = config.borrow().clone();
-                if let Some(config) = config {
-                    visits.spawn(attend(TlsAcceptor::from(config), stream, from, services.clone(), place));
+                let place = admit(&door, &services, from.ip().to_canonical());
+                if let (Some(config), Some(place)) = (config, place) {
+                    let visit = Visitor { acceptor: TlsAcceptor::from(config), stream, place };
+                    visits.spawn(attend(visit, from, Arc::clone(&door), services.clone()));
                 }
             }
             Err(error) => {
@@ -111,25 +127,42 @@ async fn accept(
     }
 }
 
-/// One connection; what goes wrong in it is the caller's affair.
-async fn attend(
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    from: SocketAddr,
-    services: Services,
-    place: OwnedSemaphorePermit,
-) {
-    if let Err(error) = converse(acceptor, stream, services).await {
-        debug!(%from, error = format!("{error:#}"), "a connection failed");
+/// A place for somebody who has shown nothing yet, but where it comes from.
+fn admit(door: &Door, services: &Services, from: IpAddr) -> Option<Place<IpAddr>> {
+    if services.0.is_of_a_peer(from) {
+        debug!(%from, "a connection out of a peer's network is closed");
+        return None;
     }
-    drop(place);
+    let place = door.unproven.take(from);
+    if place.is_none() {
+        debug!(%from, "too many connections show no certificate; one is closed");
+    }
+    place
 }
 
-async fn converse(acceptor: TlsAcceptor, stream: TcpStream, services: Services) -> Result<()> {
+/// Somebody who has come.
+struct Visitor {
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    place: Place<IpAddr>,
+}
+
+/// One connection; what goes wrong in it is the caller's affair.
+async fn attend(visitor: Visitor, from: SocketAddr, door: Arc<Door>, services: Services) {
+    if let Err(error) = converse(visitor, &door, services).await {
+        debug!(%from, error = format!("{error:#}"), "a connection failed");
+    }
+}
+
+async fn converse(visitor: Visitor, door: &Door, services: Services) -> Result<()> {
+    let Visitor { acceptor, stream, place } = visitor;
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HELLO, acceptor.accept(stream)).await.context("no hello")??;
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let shown = Issued::from_der(shown.context("no certificate")?)?;
+    let proven = door.proven.take(shown.common_name.clone());
+    let _proven = proven.with_context(|| format!("too many connections of {}", shown.common_name))?;
+    drop(place);
     let caller = Caller::named(&shown.common_name);
     let (visit, asked) = (Visit(Arc::new(())), Arc::new(AtomicU64::new(0)));
     let service = {
@@ -170,8 +203,104 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<tonic::body::Body>, Infallible> {
     if request.uri().path().starts_with("/gateway/") {
-        GatewayServer::new(services).max_decoding_message_size(LARGEST).call(request).await
+        GatewayServer::new(services).max_decoding_message_size(LARGEST_OF_GATEWAY).call(request).await
     } else {
         IpamServer::new(services).max_decoding_message_size(LARGEST).call(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::net::Ipv4Addr;
+
+    use ferro_api::config::Reach;
+    use ferro_api::proto::ipam::BelongsRequest;
+    use ferro_core::network::{Ipam, Offered, OwnNetworks};
+    use k8s_openapi::jiff::Timestamp;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpSocket;
+    use tokio::sync::mpsc;
+
+    use super::super::certificates::tests::identities;
+    use super::super::client;
+    use super::super::followers::Followers;
+    use super::*;
+
+    /// An address manager that nobody answers for; a peer's pods have loopback addresses.
+    fn handle() -> Handle {
+        let own = OwnNetworks {
+            pod: "10.0.0.0/16".parse().unwrap(),
+            service: "10.96.0.0/16".parse().unwrap(),
+            reserved: BTreeSet::new(),
+            pools: vec!["127.64.0.0/10".parse().unwrap()],
+            reach: Reach::Default,
+        };
+        let mut ipam = Ipam::new(own, 16).unwrap();
+        let offered = Offered { pod: "127.100.0.0/16".parse().unwrap(), external: None };
+        ipam.acquire("rome", offered, Timestamp::now()).unwrap();
+        Handle {
+            asks: mpsc::channel(1).0,
+            state: watch::channel(Arc::new(ipam)).1,
+            followers: Followers::new().unwrap(),
+        }
+    }
+
+    async fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// Whether it is closed before somebody would have had to say hello.
+    async fn is_closed(stream: &mut TcpStream) -> bool {
+        let read = tokio::time::timeout(HELLO / 2, stream.read(&mut [0; 1])).await;
+        read.is_ok_and(|read| read.map_or(true, |count| count == 0))
+    }
+
+    /// So many silent connections that one more is too much; none where it never is. The machine may be so slow that the
+    /// first ones have been given up by then: they come again.
+    async fn fill(hosts: std::ops::Range<u8>, more: [u8; 4], to: SocketAddr) -> Option<Vec<TcpStream>> {
+        for _ in 0..10 {
+            let mut silent = Vec::new();
+            for host in hosts.clone() {
+                for _ in 0..UNPROVEN.1 {
+                    silent.push(connect([127, 0, 0, host], to).await);
+                }
+            }
+            if is_closed(&mut connect(more, to).await).await {
+                return Some(silent);
+            }
+        }
+        None
+    }
+
+    #[tokio::test]
+    async fn silent_connections_and_peers_keep_nobody_out() {
+        let (serving, controller) = identities("controller");
+        let (_told, config) = watch::channel(Some(Arc::new(configure(&serving).unwrap())));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move { accept(&listener, config, Services(handle())).await });
+        let origin: http::Uri = format!("https://{to}").parse().unwrap();
+
+        assert!(is_closed(&mut connect([127, 100, 0, 9], to).await).await, "a pod of a peer is let in");
+        let silent = fill(2..3, [127, 0, 0, 2], to).await;
+        assert!(silent.is_some(), "one has all places");
+        // Each with a connection of its own: who has shown a certificate takes no place of the others.
+        let mut honest = Vec::new();
+        for _ in 0..=UNPROVEN.1 {
+            let mut client = client::ipam(&controller, origin.clone()).unwrap();
+            let belongs = client.belongs_to_pod_cidr(BelongsRequest { ip: "10.0.0.7".into() }).await.unwrap();
+            assert!(belongs.into_inner().belongs);
+            honest.push(client);
+        }
+        let hosts = u8::try_from(UNPROVEN.0 / UNPROVEN.1).unwrap();
+        let many = fill(3..3 + hosts, [127, 0, 1, 1], to).await;
+        assert!(many.is_some(), "there is no end of places");
+        let asked = honest[0].belongs_to_pod_cidr(BelongsRequest { ip: "10.1.0.7".into() }).await;
+        assert!(!asked.unwrap().into_inner().belongs, "who was let in before is served");
+        drop((silent, many));
+        server.abort();
     }
 }

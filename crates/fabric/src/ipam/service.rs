@@ -111,7 +111,7 @@ impl Following {
                     return Some((change.ok_or_else(|| Status::aborted("too slow; follow anew")), self));
                 }
                 said = self.said.message(), if !self.is_silent => match said {
-                    Ok(Some(said)) => self.place.acknowledge(&said),
+                    Ok(Some(said)) => self.place.acknowledge(said),
                     Ok(None) => self.is_silent = true,
                     Err(_) => return None,
                 },

@@ -1,7 +1,8 @@
 //! `IpamStorage` objects in the API: read by taking them over, and written only from the version that was read.
 //!
 //! Whoever reads marks each object as its own first. What a former writer, or a write of our own that timed out, has
-//! still under way was made from an older version then, and fails.
+//! still under way was made from an older version then, and fails. Objects that it may still be about to make are made
+//! first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ferro_api::names::{annotations, labels};
 use ferro_api::net::{IpamStorage, IpamStorageSpec};
-use ferro_core::network::layout::{self, Layout, Write};
+use ferro_core::network::layout::{self, Deed, Layout, Wave, Write};
 use ferro_core::network::{Ipam, OwnNetworks, Turn};
 use futures::StreamExt as _;
 use futures::stream;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tracing::warn;
@@ -46,6 +47,11 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(client: Client, own: OwnNetworks, external_length: u8) -> Self {
         Self { api: Api::all(client), own, external_length, versions: BTreeMap::new() }
+    }
+
+    /// The networks of this cluster, as they are to be read from now on.
+    pub(super) fn set_own(&mut self, own: &OwnNetworks) {
+        self.own = own.clone();
     }
 
     /// What is stored, and what must be put right in it.
@@ -91,13 +97,20 @@ impl Store {
                 Err(error) => ignore(404)(error).context(cannot)?,
             }
         }
+        for part in layout::missing(&objects).context("the IpamStorage ipam")? {
+            let object = new_object(&layout::name(part), &json!({}))?;
+            let made = self.api.create(&PostParams::default(), &object).await;
+            let made = made.context("cannot take over an IpamStorage that may still be made")?;
+            self.versions.insert(part, made.resource_version().unwrap_or_default());
+            objects.insert(part, made.spec);
+        }
         Ok(objects)
     }
 
     /// Performs writes, several at a time. When it returns, none is under way any more.
     pub(super) async fn write(&mut self, writes: &[Write]) -> Result<(), Failure> {
-        for is_last in [false, true] {
-            let wave = writes.iter().filter(|write| write.is_last == is_last);
+        for wave in Wave::ALL {
+            let wave = writes.iter().filter(|write| write.wave == wave);
             let wave: Vec<_> = wave.map(|write| self.attempt(write.clone())).collect();
             let written: Vec<_> = stream::iter(wave).buffer_unordered(AT_ONCE).collect().await;
             let mut failed = Ok(());
@@ -131,14 +144,22 @@ async fn take(api: Api<IpamStorage>, part: u32, mark: Value) -> (u32, kube::Resu
 /// Performs one write and gives the version that came of it.
 async fn perform(api: &Api<IpamStorage>, write: &Write, version: Option<&str>) -> Result<String, Failure> {
     let name = layout::name(write.part);
-    let written = if write.is_new {
-        let object = new_object(&name, &write.spec).map_err(Failure::Other)?;
-        let created = api.create(&PostParams::default(), &object).await;
-        created.map(|object| object.resource_version())
-    } else {
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": write.spec});
-        let patched = api.patch_metadata(&name, &by_us(), &Patch::Merge(patch)).await;
-        patched.map(|object| object.resource_version())
+    let written = match write.deed {
+        Deed::Create => {
+            let object = new_object(&name, &write.spec).map_err(Failure::Other)?;
+            let created = api.create(&PostParams::default(), &object).await;
+            created.map(|object| object.resource_version())
+        }
+        Deed::Patch => {
+            let patch = json!({"metadata": {"resourceVersion": version}, "spec": write.spec});
+            let patched = api.patch_metadata(&name, &by_us(), &Patch::Merge(patch)).await;
+            patched.map(|object| object.resource_version())
+        }
+        Deed::Delete => {
+            let exactly = Preconditions { resource_version: version.map(str::to_owned), uid: None };
+            let how = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
+            api.delete(&name, &how).await.map(|_| None)
+        }
     };
     match written {
         Ok(version) => Ok(version.unwrap_or_default()),

@@ -11,6 +11,7 @@ use ferro_core::network::exchange::Write;
 use ferro_core::replication::mark;
 use ferro_peering::home::Home;
 use ferro_peering::networks::{Networks, Parts};
+use ferro_runtime::finalizer::without;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -66,13 +67,14 @@ impl Hand {
                 let Some(ours) = ours else { return Ok(()) };
                 self.patch(Some(ours), Patch::Merge(held(ours)), configs).await
             }
-            Write::LetGoConfig => self.let_go(ours, finalizers::ADDRESSES).await,
-            Write::AbandonConfig => self.let_go(ours, finalizers::REPLICATION).await,
+            Write::LetGoConfig => self.let_go(ours, finalizers::ADDRESSES, configs).await,
+            Write::AbandonConfig => self.let_go(ours, finalizers::REPLICATION, configs).await,
             Write::Answer(patch) => self.patch_status(theirs, patch, configs).await,
             Write::CreateTunnel(spec) => self.create(&tunnel_to(peer, *spec), tunnels).await,
             Write::PatchTunnel(patch) => self.patch(tunnel, Patch::Merge(patch), tunnels).await,
             Write::ShowTunnel(patch) => self.patch_status(tunnel, patch, tunnels).await,
             Write::DeleteTunnel => self.delete(tunnel, tunnels).await,
+            Write::AbandonTunnel => self.let_go(tunnel, finalizers::TUNNEL, tunnels).await,
             Write::Acquire(_) | Write::Agree(_) | Write::Release => bail!("the address manager is not there"),
         }
     }
@@ -151,17 +153,9 @@ impl Hand {
         Ok(())
     }
 
-    /// One finalizer less, whatever else has changed on the object, as long as the list is still the same.
-    async fn let_go(&self, ours: Option<&NetworkConfig>, finalizer: &str) -> Result<()> {
-        let Some(ours) = ours else { return Ok(()) };
-        let present: Vec<&String> = ours.metadata.finalizers.iter().flatten().collect();
-        let others: Vec<&&String> = present.iter().filter(|name| **name != finalizer).collect();
-        let operations = json!([
-            {"op": "test", "path": "/metadata/finalizers", "value": present},
-            {"op": "replace", "path": "/metadata/finalizers", "value": others},
-        ]);
-        let patch = Patch::Json(serde_json::from_value(operations).context("not a patch")?);
-        self.patch(Some(ours), patch, &self.networks.configs).await
+    async fn let_go<K: Kind>(&self, object: Option<&K>, finalizer: &str, watched: &Watched<K>) -> Result<()> {
+        let Some(object) = object else { return Ok(()) };
+        self.patch(Some(object), without(object.meta(), finalizer)?, watched).await
     }
 }
 
@@ -185,6 +179,7 @@ fn tunnel_to(peer: &Peer, spec: TunnelEndpointSpec) -> TunnelEndpoint {
     let mut metadata = ObjectMeta {
         name: Some(peer.text.clone()),
         namespace: Some(peer.namespace.clone()),
+        finalizers: Some(vec![finalizers::TUNNEL.to_owned()]),
         ..ObjectMeta::default()
     };
     labels::PART_OF.put_on(&mut metadata);

@@ -43,8 +43,6 @@ pub enum LinkKind {
     Other,
     /// A VXLAN.
     Vxlan(Vxlan),
-    /// One end of a pair.
-    Veth,
 }
 
 /// The settings of a VXLAN that does not learn.
@@ -113,13 +111,6 @@ impl Netlink {
         self.change(&RouteNetlinkMessage::DelLink(indexed(index)), 0)
     }
 
-    /// Moves a link into another namespace, where it is down and has no addresses.
-    pub fn move_link(&mut self, index: u32, namespace: BorrowedFd<'_>) -> io::Result<()> {
-        let mut message = indexed(index);
-        message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
-        self.change(&RouteNetlinkMessage::NewLink(message), 0)
-    }
-
     /// Takes a link into use.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = indexed(index);
@@ -183,17 +174,11 @@ impl Link {
 }
 
 fn kind(infos: &[LinkInfo]) -> LinkKind {
-    let mut kind = LinkKind::Other;
-    for info in infos {
-        match info {
-            LinkInfo::Kind(InfoKind::Veth) => kind = LinkKind::Veth,
-            LinkInfo::Data(InfoData::Vxlan(settings)) => {
-                kind = vxlan(settings).map_or(LinkKind::Other, LinkKind::Vxlan);
-            }
-            _ => {}
-        }
-    }
-    kind
+    let vxlan = infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vxlan(settings)) => vxlan(settings),
+        _ => None,
+    });
+    vxlan.map_or(LinkKind::Other, LinkKind::Vxlan)
 }
 
 /// The settings, if it is a VXLAN as we make them.

@@ -1,4 +1,4 @@
-//! Tables of nftables with one chain and sets of networks: as much of it as keeping senders takes.
+//! Tables of nftables with chains and sets of networks: as much of it as keeping senders and guarding nodes takes.
 //!
 //! A table is always written as a whole, in one transaction, in place of the one before: packets meet the old one or
 //! the new one, and no trace of what somebody else changed in it is left.
@@ -87,8 +87,8 @@ impl Version {
 pub struct Table {
     /// Its sets of networks, by name. No two networks of a set may overlap.
     pub sets: BTreeMap<String, BTreeSet<IpNet>>,
-    /// Its one chain.
-    pub chain: Chain,
+    /// Its chains, in the order in which they were made.
+    pub chains: Vec<Chain>,
 }
 
 /// A chain that packets come by.
@@ -134,7 +134,9 @@ impl Nftables {
         for (id, (set, networks)) in (1..).zip(&table.sets) {
             batch.add_set(name, set, id, networks);
         }
-        batch.add_chain(name, &table.chain);
+        for chain in &table.chains {
+            batch.add_chain(name, chain);
+        }
         self.commit(batch)
     }
 
@@ -171,7 +173,7 @@ impl Nftables {
             Err(error) if is_gone(&error) => return Ok(Found::Nothing),
             answer => answer?,
         };
-        let mut chains = self.list(version, GET_CHAIN, name, of_table())?.into_iter();
+        let chains = self.list(version, GET_CHAIN, name, of_table())?;
         let mut sets = BTreeMap::new();
         for set in self.list(version, GET_SET, name, of_table())? {
             let Some(set) = attribute(&set, SET_NAME).and_then(text) else { return Ok(Found::Other) };
@@ -184,10 +186,9 @@ impl Nftables {
             sets.insert(set.to_owned(), networks);
         }
         let rules = self.list(version, GET_RULE, name, of_table())?;
-        let rules = rules.iter().map(|rule| expression::read(version, attribute(rule, RULE_EXPRESSIONS)));
-        let chain = chains.next().and_then(|chain| Chain::read(&chain, rules.collect()));
-        Ok(match chain.filter(|_| chains.next().is_none()) {
-            Some(chain) => Found::Table(Table { sets, chain }),
+        let chains = chains.iter().map(|chain| Chain::read(version, chain, &rules)).collect();
+        Ok(match chains {
+            Some(chains) => Found::Table(Table { sets, chains }),
             None => Found::Other,
         })
     }
@@ -265,14 +266,18 @@ impl Batch {
 }
 
 impl Chain {
-    fn read(body: &[u8], rules: Vec<Vec<Expression>>) -> Option<Self> {
+    /// From the message about a chain, and those about all rules of its table.
+    fn read(version: Version, body: &[u8], rules: &[Vec<u8>]) -> Option<Self> {
         let hook = attribute(body, CHAIN_HOOK)?;
+        let name = attribute(body, CHAIN_NAME).and_then(text)?;
+        let is_in_chain = |rule: &&Vec<u8>| attribute(rule, RULE_CHAIN).and_then(text) == Some(name);
+        let rules = rules.iter().filter(is_in_chain);
         Some(Self {
-            name: attribute(body, CHAIN_NAME).and_then(text)?.to_owned(),
+            name: name.to_owned(),
             kind: attribute(body, CHAIN_TYPE).and_then(text)?.to_owned(),
             hook: attribute(hook, HOOK_NUMBER).and_then(number)?,
             priority: attribute(hook, HOOK_PRIORITY).and_then(number)?.cast_signed(),
-            rules,
+            rules: rules.map(|rule| expression::read(version, attribute(rule, RULE_EXPRESSIONS))).collect(),
         })
     }
 }

@@ -27,7 +27,7 @@ pub struct Train {
     offload: [u8; Offload::LENGTH],
     parts: Vec<Range<usize>>,
     head: Option<Car>,
-    /// Whether the checksum of the first is known to be right.
+    /// Whether the checksums of the first are known to be right.
     is_checked: bool,
     is_open: bool,
     /// Of all parts.
@@ -147,7 +147,7 @@ impl Car {
         let (is_tcp, length) = match header.upper {
             Upper::Tcp => (true, usize::from(upper.get(12)? >> 4) * 4),
             Upper::Udp => (false, 8),
-            Upper::Icmp | Upper::IcmpV6 | Upper::Other => return None,
+            Upper::Icmp | Upper::IcmpV6 | Upper::Other(_) => return None,
         };
         let said = usize::from(u16::from_be_bytes(*upper.get(4..)?.first_chunk()?));
         let is_whole = if is_tcp { length >= 20 } else { said == upper.len() };
@@ -186,10 +186,14 @@ impl Car {
 
     /// Whether both are of one connection.
     fn is_same_flow(&self, other: &Self, bytes: &[u8]) -> bool {
-        let addresses = if self.is_v4 { 12..20 } else { 8..40 };
-        (self.is_tcp, self.is_v4) == (other.is_tcp, other.is_v4)
-            && self.upper(bytes).get(..4) == other.upper(bytes).get(..4)
-            && self.ip(bytes).get(addresses.clone()) == other.ip(bytes).get(addresses)
+        self.upper(bytes).get(..4) == other.upper(bytes).get(..4)
+            && self.is_like(bytes, other.at, other.is_tcp, other.is_v4)
+    }
+
+    /// Whether a packet that lies there is of the same protocol, and between the same addresses.
+    fn is_like(&self, bytes: &[u8], at: usize, is_tcp: bool, is_v4: bool) -> bool {
+        let addresses = |at| bytes.get(if is_v4 { at + 12..at + 20 } else { at + 8..at + 40 });
+        (self.is_tcp, self.is_v4) == (is_tcp, is_v4) && addresses(self.at) == addresses(at)
     }
 
     /// Whether that one, of the same flow, is what cutting would make of the packet so many places after this one.
@@ -221,8 +225,11 @@ impl Car {
         Some(same_ip && same_upper)
     }
 
-    /// Whether the checksum is.
+    /// Whether the checksums are.
     fn is_right(&self, bytes: &[u8]) -> bool {
+        if self.is_v4 && Sum::default().with(self.ip(bytes)).checksum() != 0 {
+            return false;
+        }
         let Some(packet) = bytes.get(self.at..self.end) else { return false };
         let Ok(header) = Header::parse_start(packet) else { return false };
         let upper = bytes.get(self.upper_at..self.end).unwrap_or_default();
@@ -253,11 +260,13 @@ impl Coalesce {
     /// Adds the packet that lies there in the buffer. The order of packets of one flow is kept.
     pub fn add(&mut self, bytes: &[u8], packet: Range<usize>, header: &Header) {
         let car = Car::read(bytes, &packet, header);
+        if car.is_none() {
+            self.close(bytes, packet.start, header);
+        }
         let car = car.filter(|car| car.is_tcp || self.with_datagrams);
         if let Some(car) = &car {
-            let recent = self.trains.get_mut(..self.used).unwrap_or_default().iter_mut().rev();
             let is_same = |train: &Train| train.head.is_some_and(|head| head.is_same_flow(car, bytes));
-            if let Some(train) = recent.take(LOOK_BACK).find(|train| is_same(train)) {
+            if let Some(train) = self.recent().find(|train| is_same(train)) {
                 if train.take(bytes, car) {
                     return;
                 }
@@ -270,6 +279,26 @@ impl Coalesce {
         if let Some(train) = self.trains.get_mut(self.used) {
             train.begin(packet, car, car.is_some_and(|car| car.may_lead(bytes)));
             self.used += 1;
+        }
+    }
+
+    fn recent(&mut self) -> impl Iterator<Item = &mut Train> {
+        self.trains.get_mut(..self.used).unwrap_or_default().iter_mut().rev().take(LOOK_BACK)
+    }
+
+    /// A packet that lies there is never part of a train, and of a flow that is not looked for: nothing that comes after
+    /// it may overtake it in a train from before.
+    fn close(&mut self, bytes: &[u8], at: usize, header: &Header) {
+        let is_tcp = match header.upper {
+            Upper::Tcp => true,
+            Upper::Udp => false,
+            Upper::Icmp | Upper::IcmpV6 | Upper::Other(_) => return,
+        };
+        let is_v4 = header.addresses.source.is_ipv4();
+        for train in self.recent() {
+            if train.head.is_some_and(|head| head.is_like(bytes, at, is_tcp, is_v4)) {
+                train.is_open = false;
+            }
         }
     }
 

@@ -93,7 +93,7 @@ fn place(header: &Header) -> Option<(usize, (u8, u8))> {
     let kinds = match header.upper {
         Upper::Icmp => V4,
         Upper::IcmpV6 => V6,
-        Upper::Tcp | Upper::Udp | Upper::Other => return None,
+        Upper::Tcp | Upper::Udp | Upper::Other(_) => return None,
     };
     header.upper_at.filter(|_| !header.is_fragment()).map(|at| (at, kinds))
 }

@@ -16,13 +16,14 @@ const MORE_FRAGMENTS: u16 = 0x2000;
 pub struct Malformed;
 
 /// What is above IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Upper {
     Tcp,
     Udp,
     Icmp,
     IcmpV6,
-    Other,
+    /// By its number.
+    Other(u8),
 }
 
 /// Where things are in a packet.
@@ -66,7 +67,7 @@ impl Header {
             6 => Upper::Tcp,
             17 => Upper::Udp,
             1 => Upper::Icmp,
-            _ => Upper::Other,
+            other => Upper::Other(other),
         };
         Ok(Self {
             addresses: Packet {
@@ -83,13 +84,15 @@ impl Header {
     fn v6(bytes: &[u8]) -> Result<Self, Malformed> {
         let fixed: &[u8; 40] = bytes.first_chunk().ok_or(Malformed)?;
         let length = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        // What lies behind it is no part of it.
+        let bytes = bytes.get(..length).unwrap_or(bytes);
         let mut header = Self {
             addresses: Packet {
                 source: v6_address(fixed, 8).ok_or(Malformed)?,
                 destination: v6_address(fixed, 24).ok_or(Malformed)?,
             },
             length,
-            upper: Upper::Other,
+            upper: Upper::Other(fixed[6]),
             upper_at: None,
             is_fragment: false,
         };
@@ -122,7 +125,7 @@ impl Header {
                         6 => Upper::Tcp,
                         17 => Upper::Udp,
                         58 => Upper::IcmpV6,
-                        _ => Upper::Other,
+                        other => Upper::Other(other),
                     };
                     self.upper_at = Some(at);
                     return Ok(());

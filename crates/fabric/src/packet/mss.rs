@@ -44,7 +44,7 @@ fn find(upper: &[u8]) -> Option<usize> {
         match *options.get(at)? {
             END => return None,
             NOTHING => at += 1,
-            LARGEST_SEGMENT => return (options.get(at + 1) == Some(&4)).then_some(at + 2),
+            LARGEST_SEGMENT => return (*options.get(at..at + 4)?.get(1)? == 4).then_some(at + 2),
             _ => at += usize::from(*options.get(at + 1)?).max(2),
         }
     }

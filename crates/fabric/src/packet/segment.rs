@@ -63,7 +63,7 @@ impl<'a> Segments<'a> {
         let length = match header.upper {
             Upper::Tcp => usize::from(packet.get(upper_at + 12).ok_or(Malformed)? >> 4) * 4,
             Upper::Udp => 8,
-            Upper::Icmp | Upper::IcmpV6 | Upper::Other => return Err(Malformed),
+            Upper::Icmp | Upper::IcmpV6 | Upper::Other(_) => return Err(Malformed),
         };
         let payload_at = upper_at + length;
         let is_whole = match header.upper {

@@ -42,10 +42,29 @@ pub fn translate(
     checksum: Checksum,
     rules: impl Fn(Packet) -> Result<Packet, Drop>,
 ) -> Result<(), Dropped> {
+    translate_with_router(bytes, checksum, rules, None)
+}
+
+/// The same, but an ICMP error of somebody without a name is as if it came from this router. Whatever stands on the way
+/// may send one, a firewall or a node; who does not get it waits for ever, or sends packets that are too long. What it is
+/// about still has to be translated by the rules.
+pub fn translate_with_router(
+    bytes: &mut [u8],
+    checksum: Checksum,
+    rules: impl Fn(Packet) -> Result<Packet, Drop>,
+    router: Option<IpAddr>,
+) -> Result<(), Dropped> {
     let header = Header::parse(bytes)?;
     let bytes = bytes.get_mut(..header.length).ok_or(Malformed)?;
-    let wanted = rules(header.addresses)?;
     let quoted = quoted_at(bytes, &header);
+    let wanted = match (rules(header.addresses), router) {
+        (Err(Drop::NamelessSource), Some(source))
+            if quoted.is_some() && source.is_ipv4() == header.addresses.source.is_ipv4() =>
+        {
+            Packet { source, ..header.addresses }
+        }
+        (wanted, _) => wanted?,
+    };
     // All is checked before anything is changed.
     let quoted = quoted.map(|at| quote(bytes, at, &rules).map(|(from, to)| (at, from, to))).transpose()?;
     let check = checksum_at(bytes, &header)?;
@@ -68,7 +87,7 @@ fn checksum_at(bytes: &[u8], header: &Header) -> Result<Option<usize>, Malformed
         Upper::Tcp => start + 16,
         Upper::Udp => start + 6,
         Upper::Icmp | Upper::IcmpV6 => start + 2,
-        Upper::Other => return Ok(None),
+        Upper::Other(_) => return Ok(None),
     };
     // A first fragment that is too short to have it is nobody's work.
     if bytes.len() < at + 2 { Err(Malformed) } else { Ok(Some(at)) }
@@ -79,13 +98,13 @@ fn field(bytes: &mut [u8], at: Option<usize>) -> Option<&mut [u8; 2]> {
 }
 
 /// Where the packet begins that an ICMP error is about.
-fn quoted_at(bytes: &[u8], header: &Header) -> Option<usize> {
+pub(super) fn quoted_at(bytes: &[u8], header: &Header) -> Option<usize> {
     let start = header.upper_at?;
     let kind = *bytes.get(start)?;
     let is_error = match header.upper {
         Upper::Icmp => matches!(kind, 3 | 4 | 5 | 11 | 12),
         Upper::IcmpV6 => (1..=4).contains(&kind),
-        Upper::Tcp | Upper::Udp | Upper::Other => false,
+        Upper::Tcp | Upper::Udp | Upper::Other(_) => false,
     };
     is_error.then_some(start + 8)
 }
@@ -164,7 +183,7 @@ fn update_upper(bytes: &mut [u8], header: &Header, at: Option<usize>, checksum: 
             }
         }
         (Upper::Tcp | Upper::IcmpV6, _) => change.apply(field),
-        (Upper::Icmp | Upper::Other, _) => {}
+        (Upper::Icmp | Upper::Other(_), _) => {}
     }
 }
 

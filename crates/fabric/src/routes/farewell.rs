@@ -35,11 +35,12 @@ fn clean() -> Result<usize> {
     Ok(changes.len())
 }
 
-/// Whether no other node role will come after this one. Rights go with the installation, too.
+/// Whether no other node role will come after this one. Rights go with the installation, too. That the API server does
+/// not know us says nothing: a token goes with its pod, which may have been deleted by force, and another one is here.
 async fn is_for_good(client: Client, namespace: &str) -> bool {
     match Api::<DaemonSet>::namespaced(client, namespace).get_metadata(DAEMON_SET).await {
         Ok(object) => object.metadata.deletion_timestamp.is_some(),
-        Err(kube::Error::Api(status)) => matches!(status.code, 401 | 403 | 404),
+        Err(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
         Err(_) => false,
     }
 }
@@ -77,6 +78,7 @@ mod tests {
             (200, daemon_set(&going), true),
             (404, status(404), true),
             (403, status(403), true),
+            (401, status(401), false),
             (500, status(500), false),
         ] {
             assert_eq!(is_for_good(api(code, &answer), "liqo").await, expected, "{code} {answer}");

@@ -61,8 +61,8 @@ impl Kernel {
             );
             (local, mtu) = self.surroundings(facts.own_address())?;
         }
-        let Facts { node, nodes, peers } = facts;
-        Ok(plan(&Snapshot { node, nodes, peers, mtu, local: &local })?)
+        let Facts { node, nodes, peers, reach } = facts;
+        Ok(plan(&Snapshot { node, nodes, peers, mtu, local: &local, reach: *reach })?)
     }
 
     /// The networks that this node is in, and the largest packet of the interface with its own address.
@@ -92,10 +92,22 @@ impl Kernel {
     pub fn become_like(&mut self, wanted: &Wanted) -> Result<Vec<Change>> {
         let present = self.present()?;
         let all = changes(&present, wanted);
+        // What fails keeps nothing else from being done, but for what would do harm without it. The first to fail is
+        // mostly the cause of others.
+        let mut first = Ok(());
+        let mut bare = BTreeSet::new();
         for change in &all {
-            self.perform(change).with_context(|| format!("cannot do this in the kernel: {change:?}"))?;
+            if leads(change).is_some_and(|family| bare.contains(&family)) {
+                continue;
+            }
+            let done = self.perform(change);
+            if let (Err(_), Change::WriteExemption(family, _)) = (&done, change) {
+                bare.insert(*family);
+            }
+            let done = done.with_context(|| format!("cannot do this in the kernel: {change:?}"));
+            first = first.and(done);
         }
-        Ok(all)
+        first.map(|()| all)
     }
 
     fn links(&mut self) -> Result<Links> {
@@ -250,6 +262,18 @@ fn like(route: &Route, kind: RouteKind) -> netlink::Route {
     netlink::Route { table, to, metric, protocol: PROTOCOL, kind, source }
 }
 
+/// The family of packets that a change gives a way to. Without our table they would get another sender on it, or come
+/// from anybody.
+fn leads(change: &Change) -> Option<Family> {
+    match change {
+        Change::CreateOverlay(overlay) => Some(Family::of_ip(&overlay.local)),
+        Change::AddRoute(route) | Change::ReplaceRoute(route) if route.hop != Hop::Nowhere => {
+            Some(Family::of(&route.to))
+        }
+        _ => None,
+    }
+}
+
 /// The link that has the address of this node.
 fn underlay(addresses: &[Address], own: IpAddr) -> Result<u32> {
     let address = addresses.iter().find(|address| address.net.addr() == own);
@@ -299,4 +323,30 @@ fn forwards() -> Result<bool> {
     let setting =
         fs::read_to_string("/proc/sys/net/ipv4/ip_forward").context("cannot read net.ipv4.ip_forward")?;
     Ok(setting.trim() != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use ferro_core::network::routes::{MAIN, METRIC};
+
+    use super::*;
+
+    #[test]
+    fn only_ways_wait_for_our_table() {
+        let route = Route {
+            table: MAIN,
+            to: "10.0.0.0/16".parse().unwrap(),
+            metric: METRIC,
+            hop: Hop::Gateway("169.254.77.2".parse().unwrap()),
+            source: None,
+        };
+        assert_eq!(leads(&Change::AddRoute(route)), Some(Family::V4));
+        let v6 = Route { to: "fd00::/16".parse().unwrap(), ..route };
+        assert_eq!(leads(&Change::ReplaceRoute(v6)), Some(Family::V6));
+        assert_eq!(leads(&Change::AddRoute(Route { hop: Hop::Nowhere, ..route })), None);
+        assert_eq!(leads(&Change::RemoveRoute(route)), None);
+        let local = "192.0.2.1".parse().unwrap();
+        let overlay = Overlay { local, mac: Mac([2; 6]), mtu: 1450 };
+        assert_eq!(leads(&Change::CreateOverlay(overlay)), Some(Family::V4));
+    }
 }

@@ -22,6 +22,7 @@ use super::keys::draw;
 use super::message::{DataHeader, Initiation, Message, Response, parse};
 use super::peer::{Drawn, Opened, Peer};
 use super::timers::{Due, REKEY_JITTER};
+use super::turns::Turns;
 use super::{
     Datagram, Drop, Moment, NoRandomness, PeerConfig, PrivateKey, PublicKey, Random, Session, Timestamp,
     Transmit,
@@ -36,7 +37,7 @@ pub struct PeerId(u64);
 pub enum Load {
     /// All are handled.
     Normal,
-    /// Only those whose sender is at its address.
+    /// Only those whose sender is at its address, and only so many of each.
     High,
 }
 
@@ -92,6 +93,7 @@ pub struct Device {
     key: PrivateKey,
     public: PublicKey,
     gate: Gatekeeper,
+    turns: Turns,
     random: Box<dyn Random>,
     added: u64,
     peers: BTreeMap<PeerId, Peer>,
@@ -106,6 +108,7 @@ impl Device {
         let public = key.public();
         Self {
             gate: Gatekeeper::new(&public),
+            turns: Turns::default(),
             key,
             public,
             random,
@@ -227,7 +230,9 @@ impl Device {
     ) -> Result<Option<Transmit>, Drop> {
         match (self.gate.judge(message, source, now), load) {
             (Worth::Nothing, Load::Normal | Load::High) => Err(Drop::NotForUs),
-            (Worth::Known, Load::Normal) | (Worth::Reachable, Load::Normal | Load::High) => Ok(None),
+            (Worth::Known | Worth::Reachable, Load::Normal) => Ok(None),
+            (Worth::Reachable, Load::High) if self.turns.take(source.ip(), now) => Ok(None),
+            (Worth::Reachable, Load::High) => Err(Drop::TooMany),
             (Worth::Known, Load::High) => {
                 let reply = self.gate.reply(sender, mac1, source, now, &mut *self.random);
                 let datagram = Datagram::CookieReply(reply.ok_or(Drop::Unanswered)?);
@@ -271,8 +276,11 @@ impl Device {
         now: Instant,
     ) -> Result<Incoming, Drop> {
         let (id, peer) = self.addressed(header.receiver())?;
-        let Opened { payload, established } = peer.open(header, datagram, source, now)?;
-        Ok(Incoming::Data { peer: id, payload, established })
+        let Opened { payload, confirmed } = peer.open(header, datagram, source, now)?;
+        if let Some(index) = confirmed.and_then(|confirmed| confirmed.forgotten) {
+            self.by_index.remove(&index);
+        }
+        Ok(Incoming::Data { peer: id, payload, established: confirmed.is_some() })
     }
 
     fn addressed(&mut self, index: u32) -> Result<(PeerId, &mut Peer), Drop> {

@@ -21,6 +21,9 @@ pub enum Drop {
     /// The initiation is not newer than the last one.
     #[error("an initiation that is not newer than the last one")]
     OldInitiation,
+    /// Under load a sender has only so many handshakes.
+    #[error("more handshake messages of one sender than it has turns under load")]
+    TooMany,
     /// There is no such session or handshake.
     #[error("a message for no session")]
     UnknownIndex,

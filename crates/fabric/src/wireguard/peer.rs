@@ -13,7 +13,7 @@ use super::cookie::Stamp;
 use super::handshake::{Ephemeral, Initiator, Responder};
 use super::message::{CookieReply, DataHeader, HEADER, Initiation, Response, TAG};
 use super::session::{REJECT_AFTER_MESSAGES, Role, Session};
-use super::sessions::Sessions;
+use super::sessions::{Confirmed, Sessions};
 use super::timers::{Due, Event, Timers};
 use super::{Drop, PresharedKey, PrivateKey, PublicKey, Timestamp};
 
@@ -87,7 +87,7 @@ pub(super) struct Drawn {
 pub(super) struct Opened {
     pub(super) payload: Range<usize>,
     /// Whether there is a new session to send by.
-    pub(super) established: bool,
+    pub(super) confirmed: Option<Confirmed>,
 }
 
 struct Pending {
@@ -242,8 +242,8 @@ impl Peer {
         slot.window.record(header.counter()).map_err(|_| Drop::Replayed)?;
         let ending = slot.session.is_ending(now);
         self.endpoint = Some(source);
-        let established = self.sessions.confirm(header.receiver());
-        if established {
+        let confirmed = self.sessions.confirm(header.receiver());
+        if confirmed.is_some() {
             self.timers.note(Event::Confirmed, now);
         }
         let event = if payload.is_empty() { Event::EmptyReceived } else { Event::DataReceived };
@@ -251,7 +251,7 @@ impl Peer {
         if ending && self.timers.may_initiate(now) {
             self.timers.want_handshake(now);
         }
-        Ok(Opened { payload, established })
+        Ok(Opened { payload, confirmed })
     }
 
     /// A message without payload, if there is a session to send it by.

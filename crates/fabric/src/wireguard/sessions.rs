@@ -1,4 +1,4 @@
-//! The sessions with a peer: the one to send by, and the one before it or the one to come.
+//! The sessions with a peer: the one to send by, the one before it, and the one to come.
 //!
 //! Who began a handshake knows at the response that both sides have the keys, and sends by them at once. The other side
 //! knows it only when the first message comes, and sends by its old session until then. Messages that are still on
@@ -16,7 +16,14 @@ pub(super) struct Slot {
     pub(super) window: Window,
 }
 
-/// The sessions with one peer. While there is one to come, there is none before: three would be one too many.
+/// There is a new session to send by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Confirmed {
+    /// The index of the one that had to go.
+    pub(super) forgotten: Option<u32>,
+}
+
+/// The sessions with one peer.
 #[derive(Default)]
 pub(super) struct Sessions {
     previous: Option<Slot>,
@@ -34,10 +41,8 @@ impl Sessions {
                 let current = self.current.replace(slot);
                 self.previous = self.next.take().or(current);
             }
-            Role::Responder => {
-                self.previous = None;
-                self.next = Some(slot);
-            }
+            // The one before stays: where both sides began at once, the peer sends by it until it has our answer.
+            Role::Responder => self.next = Some(slot),
         }
     }
 
@@ -47,11 +52,11 @@ impl Sessions {
         all.into_iter().find(|slot| slot.session.local() == index)
     }
 
-    /// A genuine message came by this session. Whether it is now the one to send by, and was not before.
-    pub(super) fn confirm(&mut self, index: u32) -> bool {
-        let Some(next) = self.next.take_if(|next| next.session.local() == index) else { return false };
-        self.previous = self.current.replace(next);
-        true
+    /// A genuine message came by this session. What follows if it is now the one to send by, and was not before.
+    pub(super) fn confirm(&mut self, index: u32) -> Option<Confirmed> {
+        let next = self.next.take_if(|next| next.session.local() == index)?;
+        let before = std::mem::replace(&mut self.previous, self.current.replace(next));
+        Some(Confirmed { forgotten: before.map(|slot| slot.session.local()) })
     }
 
     /// The one to send by.
@@ -70,7 +75,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use super::{Role, Sessions};
+    use super::{Confirmed, Role, Sessions};
     use crate::wireguard::session::tests::with_index;
 
     fn after(steps: &[(u32, Role)]) -> Sessions {
@@ -91,8 +96,10 @@ mod tests {
     #[test]
     fn who_answered_waits_for_the_first_message() {
         let mut sessions = after(&[(1, Role::Initiator), (2, Role::Initiator), (3, Role::Responder)]);
-        assert_eq!(sessions.indices(), [None, Some(2), Some(3)]);
-        assert!(!sessions.confirm(2) && sessions.confirm(3) && !sessions.confirm(3));
+        assert_eq!(sessions.indices(), [Some(1), Some(2), Some(3)]);
+        assert_eq!(sessions.confirm(2), None);
+        assert_eq!(sessions.confirm(3), Some(Confirmed { forgotten: Some(1) }));
+        assert_eq!(sessions.confirm(3), None);
         assert_eq!(sessions.indices(), [Some(2), Some(3), None]);
     }
 

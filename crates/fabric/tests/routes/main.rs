@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
+mod guard;
 mod world;
 
 use std::collections::BTreeSet;
@@ -12,8 +13,11 @@ use std::os::fd::AsFd as _;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ferro_api::config::Reach;
 use ferro_core::network::routes::{Change, Node, Peer, Wanted};
+use ferro_core::network::trace::probe::{Heard, Returned};
 use ferro_fabric::netlink::namespace;
+use ferro_fabric::probe::probe;
 use ferro_fabric::routes::{Facts, Kernel, keep};
 use tokio::sync::watch;
 
@@ -140,10 +144,11 @@ impl Cluster {
         let views = ["10.0.0.0/16", "10.50.0.0/16", "fd02::/48"].map(|text| text.parse().unwrap());
         let peer = Peer {
             views: views.to_vec(),
-            gateway: [192, 168, 77, 1].into(),
+            gateway: Some([192, 168, 77, 1].into()),
             own_pods: Some("10.244.0.0/16".parse().unwrap()),
         };
-        Facts { node: format!("node-{node}"), nodes: nodes.collect(), peers: vec![peer] }
+        let (nodes, peers) = (nodes.collect(), vec![peer]);
+        Facts { node: format!("node-{node}"), nodes, peers, reach: Reach::Default }
     }
 
     fn kernel(&self, node: u8) -> Kernel {
@@ -243,6 +248,22 @@ fn pods_and_nodes_reach_a_peer_and_are_reached_with_their_own_addresses() {
     cluster.is_as(&before);
 }
 
+#[test]
+fn pods_of_all_nodes_hear_what_the_gateway_itself_has_to_say() {
+    let cluster = Cluster::new();
+    cluster.add_gateway();
+    cluster.follow_everywhere();
+    // Nobody has this address: the gateway is the last who could pass a packet on.
+    let to = "10.0.0.99".parse().unwrap();
+    for (number, hops) in [(1, 2), (2, 3), (3, 3)] {
+        let said = Heard { hops, from: [169, 254, 77, 2].into(), what: Returned::Expired };
+        eventually(&format!("the pod on node {number} hears of it"), || {
+            let heard = cluster.of(number).1.inside(|| probe(to)).map_err(|error| error.to_string())?;
+            if heard.contains(&said) { Ok(()) } else { Err(format!("{heard:?}")) }
+        });
+    }
+}
+
 /// Many packets of full size, in one connection.
 fn megabytes(cluster: &Cluster) {
     let listener = cluster.gateway.listen(POD);
@@ -277,6 +298,14 @@ fn nothing_is_written_to_a_node_that_is_as_it_should_be() {
         "ip saddr @views masquerade",
         "elements = { 10.0.0.0/16, 10.50.0.0/16 }",
         "elements = { 10.244.0.0/16 }",
+        "type filter hook prerouting priority mangle",
+        "ct direction reply accept",
+        "ip saddr @views ip daddr @own fib daddr type unicast accept",
+        "ip saddr @views ip daddr @own fib daddr type local counter packets 0 bytes 0 drop",
+        "iifname \"ferro.*\" ip daddr @own fib daddr type broadcast counter packets 0 bytes 0 drop",
+        "type filter hook input priority filter",
+        "udp dport 18800 ip saddr != @nodes counter packets 0 bytes 0 drop",
+        "udp dport 18800 ip daddr != @nodes counter packets 0 bytes 0 drop",
     ] {
         assert!(table.contains(line), "{line} is not in {table}");
     }
@@ -295,7 +324,7 @@ fn nothing_is_written_to_a_node_that_is_as_it_should_be() {
         "mtu 1450",
         "vxlan id 1880",
         "local 192.168.77.2",
-        "dstport 51880",
+        "dstport 18800",
         "nolearning",
         "02:fe:c0:a8:4d:02",
     ] {
@@ -346,20 +375,22 @@ fn the_largest_packet_passes_and_a_larger_one_is_refused_with_the_size_that_woul
 /// A node role without its API server.
 struct Keeper {
     tell: Option<watch::Sender<Facts>>,
+    complaints: watch::Receiver<BTreeSet<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
     fn start(cluster: &Cluster, node: u8) -> Self {
         let (tell, facts) = watch::channel(Cluster::facts(node));
+        let (complain, complaints) = watch::channel(BTreeSet::new());
         let namespace = cluster.of(node).0.namespace();
         let thread = thread::spawn(move || {
             namespace::enter(namespace.as_fd()).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let error = runtime.block_on(keep(facts, None)).unwrap_err();
+            let error = runtime.block_on(keep(facts, None, &complain)).unwrap_err();
             assert!(error.to_string().starts_with("nobody tells"), "{error:#}");
         });
-        Self { tell: Some(tell), thread: Some(thread) }
+        Self { tell: Some(tell), complaints, thread: Some(thread) }
     }
 }
 
@@ -410,6 +441,9 @@ fn what_others_delete_comes_back_and_what_they_made_stays() {
         ("nft", "flush chain ip ferro postrouting"),
         ("nft", "flush set ip ferro views"),
         ("nft", "insert rule ip ferro postrouting counter"),
+        ("nft", "flush chain ip ferro prerouting"),
+        ("nft", "insert rule ip ferro input accept"),
+        ("nft", "add chain ip ferro another"),
     ];
     let at_gateway = [
         ("ip", "rule del priority 1880"),
@@ -478,6 +512,56 @@ fn the_last_tunnel_takes_everything_along() {
     }
     let took = cluster.is_as(&before);
     println!("removed within {took:?}");
+}
+
+/// A host on the way out answers for whatever nobody else does, and hears nothing as long as the peer has names.
+#[test]
+fn while_a_tunnel_goes_nothing_for_the_peer_leaves_by_another_way() {
+    let cluster = Cluster::new();
+    cluster.add_gateway();
+    let way_out = "route add default via 192.168.77.99";
+    cluster.nodes.iter().for_each(|node| node.ip(way_out));
+    cluster.stranger.ip("addr add 10.0.0.5/32 dev lo");
+    let (there, stranger) = (cluster.gateway.udp(POD), cluster.stranger.udp(POD));
+    for number in 1..=3 {
+        let (node, pod) = cluster.of(number);
+        cluster.follow(number, &Cluster::facts(number));
+        cluster.follow(1, &Cluster::facts(1));
+        let (flow, of_node) = (pod.udp("0.0.0.0:0"), node.udp("0.0.0.0:0"));
+        reaches(&flow, &there, POD, &format!("10.244.{number}.7"));
+        let mut parted = Cluster::facts(number);
+        parted.peers[0].gateway = None;
+        cluster.follow(number, &parted);
+        assert_eq!(cluster.follow(number, &parted), [], "it stays so");
+        // Also what has been going on, and what the node sends itself.
+        for from in [&flow, &pod.udp("0.0.0.0:0"), &of_node] {
+            let got = exchange(from, &stranger, POD.parse().unwrap());
+            assert!(got.is_err(), "{got:?} at the stranger");
+        }
+        // Only now that the peer has no names any more they are whoever's.
+        cluster.follow(number, &Facts { peers: Vec::new(), ..parted });
+        eventually("the world is open", || exchange(&of_node, &stranger, POD.parse().unwrap()));
+        cluster.follow(number, &Cluster::facts(number));
+        reaches(&flow, &there, POD, &format!("10.244.{number}.7"));
+    }
+}
+
+#[test]
+fn what_a_node_refuses_is_complained_about_until_it_is_over() {
+    let cluster = Cluster::new();
+    let keeper = Keeper::start(&cluster, 2);
+    let tell = |facts| drop(keeper.tell.as_ref().unwrap().send_replace(facts));
+    let mut refused = Cluster::facts(2);
+    refused.peers[0].views.push("192.168.77.0/25".parse().unwrap());
+    tell(refused);
+    let complains_of =
+        |network: &str| keeper.complaints.borrow().iter().any(|complaint| complaint.contains(network));
+    eventually(
+        "complains",
+        || if complains_of("192.168.77.0/25") { Ok(()) } else { Err("it does not".into()) },
+    );
+    tell(Cluster::facts(2));
+    eventually("is over", || if complains_of("192.168.77.0/25") { Err("it does".into()) } else { Ok(()) });
 }
 
 #[test]

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ferro_core::network::{Agreement, Ours, PeerTable, Translation, map_to_network};
-use ferro_fabric::dataplane::{Engine, PeerPlan, ProbePair, Statistics, Tun, Wire};
+use ferro_api::config::Reach;
+use ferro_core::network::{
+    Agreement, Ours, PeerTable, ProbePair, ReachablePods, Translation, map_to_network,
+};
+use ferro_fabric::dataplane::{Engine, PeerPlan, Statistics, Tun, Wire};
 use ferro_fabric::wireguard::PrivateKey;
 
 use crate::namespace::Namespace;
@@ -25,11 +28,11 @@ pub enum Outer {
 pub struct Side {
     pub namespace: Namespace,
     pub pod: IpAddr,
-    name: &'static str,
+    pub name: &'static str,
     key: u8,
     outer: IpAddr,
     /// How the other one names our pods and our external network.
-    views: [&'static str; 2],
+    pub views: [&'static str; 2],
     engine: Option<Engine>,
 }
 
@@ -106,6 +109,18 @@ impl Side {
             table: PeerTable::new(&agreement, redirections, Vec::new()).unwrap(),
             probe: Some(ProbePair { ours: first(self.views[1]), theirs: first(other.views[1]) }),
         }
+    }
+
+    /// The other one reaches nothing but these endpoints and pods.
+    pub fn set_strict(
+        &self,
+        other: &Self,
+        redirections: &BTreeMap<IpAddr, IpAddr>,
+        pods: impl IntoIterator<Item = IpAddr>,
+    ) {
+        let mut plan = self.plan(other, self.views[0], redirections);
+        plan.table = plan.table.reaching(ReachablePods::of(Reach::Strict, pods.into_iter().collect()));
+        self.engine().set(BTreeMap::from([(other.name.to_owned(), plan)])).unwrap();
     }
 
     pub fn set(&self, other: &Self, named: &str, redirections: &BTreeMap<IpAddr, IpAddr>) {

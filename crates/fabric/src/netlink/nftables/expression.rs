@@ -1,4 +1,4 @@
-//! What rules are made of: an address of the packet, whether it is in a set, and what becomes of the sender.
+//! What rules are made of: something of the packet, what it is compared with, and what becomes of the packet.
 
 use super::Version;
 use super::attributes::{Attributes, attribute, attributes, number, text};
@@ -14,6 +14,20 @@ const PAYLOAD_LENGTH: u16 = 4;
 const LOOKUP_SET: u16 = 1;
 const LOOKUP_FROM: u16 = 2;
 const LOOKUP_FLAGS: u16 = 5;
+const COMPARE_FROM: u16 = 1;
+const COMPARE_HOW: u16 = 2;
+const COMPARE_WITH: u16 = 3;
+const FIB_TO: u16 = 1;
+const FIB_RESULT: u16 = 2;
+const FIB_FLAGS: u16 = 3;
+const META_TO: u16 = 1;
+const META_KEY: u16 = 2;
+const CONNECTION_TO: u16 = 1;
+const CONNECTION_KEY: u16 = 2;
+const COUNTER_BYTES: u16 = 1;
+const COUNTER_PACKETS: u16 = 2;
+const IMMEDIATE_TO: u16 = 1;
+const IMMEDIATE_DATA: u16 = 2;
 const NAT_TYPE: u16 = 1;
 const NAT_FAMILY: u16 = 2;
 const NAT_FROM: u16 = 3;
@@ -21,8 +35,32 @@ const NAT_PORT_FROM: u16 = 5;
 
 /// The header of the network layer.
 const NETWORK_HEADER: u32 = 1;
+/// The header above it.
+const TRANSPORT_HEADER: u32 = 2;
 /// The one register that is used.
 const REGISTER: u32 = 1;
+/// The register that says what becomes of the packet.
+const VERDICT_REGISTER: u32 = 0;
+const DATA_VALUE: u16 = 1;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+/// Those that are in a set, or those that are not.
+const INVERTED: u32 = 1;
+const EQUAL: u32 = 0;
+const UNEQUAL: u32 = 1;
+/// A route is asked what sort of address the receiver has.
+const FIB_TYPE: u32 = 3;
+const FIB_RECEIVER: u32 = 2;
+/// The name of the link that a packet came by.
+const META_INPUT: u32 = 6;
+/// The number of the protocol above IP.
+const META_PROTOCOL: u32 = 16;
+/// Which way a packet of a connection goes.
+const CONNECTION_DIRECTION: u32 = 1;
+/// Where a datagram has the port that it is for, and how long that is.
+const PORT: (u32, u32) = (2, 2);
 /// Translation of the sender.
 const SNAT: u32 = 0;
 
@@ -33,8 +71,31 @@ pub enum Expression {
     Source,
     /// Takes the receiver.
     Destination,
+    /// Takes the port that a datagram is for.
+    DestinationPort,
+    /// Takes the number of the protocol above IP, one byte.
+    Protocol,
+    /// Takes the name of the link that the packet came by.
+    Input,
+    /// Takes which way the packet goes in its connection, one byte: 0 as the first packet, 1 against it. A packet of no
+    /// connection goes on no further.
+    Direction,
+    /// Takes what the receiver is to this host: the type of a route to it, as four bytes in the host's order.
+    ReceiverType,
     /// Goes on only if what was taken is in this set.
     IsIn(String),
+    /// Goes on only if it is not.
+    IsNotIn(String),
+    /// Goes on only if what was taken begins with this.
+    Is(Vec<u8>),
+    /// Goes on only if it does not.
+    IsNot(Vec<u8>),
+    /// Counts the packet.
+    Count,
+    /// Lets the packet through this chain.
+    Accept,
+    /// Ends the packet.
+    Drop,
     /// Makes what was taken the sender, for all packets of the connection. If it is the sender already, nobody after
     /// this changes it.
     Snat,
@@ -56,9 +117,28 @@ pub(super) fn write(version: Version, rule: &[Expression]) -> Attributes {
 fn parts(version: Version, expression: &Expression) -> Option<(&'static str, Attributes)> {
     let data = Attributes::default();
     Some(match expression {
-        Expression::Source => ("payload", payload(version, offsets(version).0)),
-        Expression::Destination => ("payload", payload(version, offsets(version).1)),
-        Expression::IsIn(set) => ("lookup", data.text(LOOKUP_SET, set).number(LOOKUP_FROM, REGISTER)),
+        Expression::Source => ("payload", address(version, offsets(version).0)),
+        Expression::Destination => ("payload", address(version, offsets(version).1)),
+        Expression::DestinationPort => ("payload", payload(TRANSPORT_HEADER, PORT.0, PORT.1)),
+        Expression::Protocol => ("meta", data.number(META_TO, REGISTER).number(META_KEY, META_PROTOCOL)),
+        Expression::Input => ("meta", data.number(META_TO, REGISTER).number(META_KEY, META_INPUT)),
+        Expression::Direction => {
+            ("ct", data.number(CONNECTION_TO, REGISTER).number(CONNECTION_KEY, CONNECTION_DIRECTION))
+        }
+        Expression::ReceiverType => {
+            let data = data.number(FIB_TO, REGISTER).number(FIB_RESULT, FIB_TYPE);
+            ("fib", data.number(FIB_FLAGS, FIB_RECEIVER))
+        }
+        Expression::IsIn(set) => ("lookup", lookup(set)),
+        Expression::IsNotIn(set) => ("lookup", lookup(set).number(LOOKUP_FLAGS, INVERTED)),
+        Expression::Is(value) => ("cmp", comparison(EQUAL, value)),
+        Expression::IsNot(value) => ("cmp", comparison(UNEQUAL, value)),
+        Expression::Count => {
+            let nothing = 0_u64.to_be_bytes();
+            ("counter", data.bytes(COUNTER_BYTES, &nothing).bytes(COUNTER_PACKETS, &nothing))
+        }
+        Expression::Accept => ("immediate", verdict(ACCEPT)),
+        Expression::Drop => ("immediate", verdict(DROP)),
         Expression::Snat => {
             let data = data.number(NAT_TYPE, SNAT).number(NAT_FAMILY, version.number().into());
             ("nat", data.number(NAT_FROM, REGISTER))
@@ -68,10 +148,28 @@ fn parts(version: Version, expression: &Expression) -> Option<(&'static str, Att
     })
 }
 
-fn payload(version: Version, offset: u32) -> Attributes {
-    let (_, length) = version.address();
-    let data = Attributes::default().number(PAYLOAD_TO, REGISTER).number(PAYLOAD_BASE, NETWORK_HEADER);
+fn payload(header: u32, offset: u32, length: u32) -> Attributes {
+    let data = Attributes::default().number(PAYLOAD_TO, REGISTER).number(PAYLOAD_BASE, header);
     data.number(PAYLOAD_OFFSET, offset).number(PAYLOAD_LENGTH, length)
+}
+
+fn address(version: Version, offset: u32) -> Attributes {
+    payload(NETWORK_HEADER, offset, version.address().1)
+}
+
+fn lookup(set: &str) -> Attributes {
+    Attributes::default().text(LOOKUP_SET, set).number(LOOKUP_FROM, REGISTER)
+}
+
+fn comparison(how: u32, value: &[u8]) -> Attributes {
+    let data = Attributes::default().number(COMPARE_FROM, REGISTER).number(COMPARE_HOW, how);
+    data.nest(COMPARE_WITH, &Attributes::default().bytes(DATA_VALUE, value))
+}
+
+fn verdict(code: u32) -> Attributes {
+    let code = Attributes::default().number(VERDICT_CODE, code);
+    let data = Attributes::default().number(IMMEDIATE_TO, VERDICT_REGISTER);
+    data.nest(IMMEDIATE_DATA, &Attributes::default().nest(DATA_VERDICT, &code))
 }
 
 /// Where sender and receiver are in a header.
@@ -93,21 +191,46 @@ fn one_of(version: Version, bytes: &[u8]) -> Option<Expression> {
     let data = attribute(bytes, DATA).unwrap_or_default();
     let value = |kind| attribute(data, kind).and_then(number);
     match attribute(bytes, NAME).and_then(text)? {
-        "payload" => {
-            let is_address = value(PAYLOAD_TO)? == REGISTER
-                && value(PAYLOAD_BASE)? == NETWORK_HEADER
-                && value(PAYLOAD_LENGTH)? == version.address().1;
-            let (source, destination) = offsets(version);
-            match value(PAYLOAD_OFFSET)? {
-                offset if is_address && offset == source => Some(Expression::Source),
-                offset if is_address && offset == destination => Some(Expression::Destination),
+        "payload" => taken(version, data),
+        "lookup" => {
+            let set = attribute(data, LOOKUP_SET).and_then(text)?.to_owned();
+            match (value(LOOKUP_FROM)?, value(LOOKUP_FLAGS).unwrap_or_default()) {
+                (REGISTER, 0) => Some(Expression::IsIn(set)),
+                (REGISTER, INVERTED) => Some(Expression::IsNotIn(set)),
                 _ => None,
             }
         }
-        "lookup" => {
-            let is_plain = value(LOOKUP_FROM)? == REGISTER && value(LOOKUP_FLAGS).unwrap_or_default() == 0;
-            let set = attribute(data, LOOKUP_SET).and_then(text)?;
-            is_plain.then(|| Expression::IsIn(set.to_owned()))
+        "cmp" => {
+            let with = attribute(attribute(data, COMPARE_WITH)?, DATA_VALUE)?.to_vec();
+            match (value(COMPARE_FROM)?, value(COMPARE_HOW)?) {
+                (REGISTER, EQUAL) => Some(Expression::Is(with)),
+                (REGISTER, UNEQUAL) => Some(Expression::IsNot(with)),
+                _ => None,
+            }
+        }
+        "meta" => match (value(META_TO)?, value(META_KEY)?) {
+            (REGISTER, META_PROTOCOL) => Some(Expression::Protocol),
+            (REGISTER, META_INPUT) => Some(Expression::Input),
+            _ => None,
+        },
+        "ct" => {
+            let is_direction =
+                (value(CONNECTION_TO)?, value(CONNECTION_KEY)?) == (REGISTER, CONNECTION_DIRECTION);
+            is_direction.then_some(Expression::Direction)
+        }
+        "fib" => {
+            let asked = (value(FIB_TO)?, value(FIB_RESULT)?, value(FIB_FLAGS)?);
+            (asked == (REGISTER, FIB_TYPE, FIB_RECEIVER)).then_some(Expression::ReceiverType)
+        }
+        // How many there were is no part of what was written.
+        "counter" => Some(Expression::Count),
+        "immediate" => {
+            let code = attribute(attribute(data, IMMEDIATE_DATA)?, DATA_VERDICT)?;
+            match (value(IMMEDIATE_TO)?, attribute(code, VERDICT_CODE).and_then(number)?) {
+                (VERDICT_REGISTER, ACCEPT) => Some(Expression::Accept),
+                (VERDICT_REGISTER, DROP) => Some(Expression::Drop),
+                _ => None,
+            }
         }
         "nat" => {
             let is_plain =
@@ -115,6 +238,22 @@ fn one_of(version: Version, bytes: &[u8]) -> Option<Expression> {
             is_plain.then_some(Expression::Snat)
         }
         "masq" => Some(Expression::Masquerade),
+        _ => None,
+    }
+}
+
+/// What is taken of the headers of a packet.
+fn taken(version: Version, data: &[u8]) -> Option<Expression> {
+    let value = |kind| attribute(data, kind).and_then(number);
+    let (source, destination) = offsets(version);
+    let (_, length) = version.address();
+    if value(PAYLOAD_TO)? != REGISTER {
+        return None;
+    }
+    match (value(PAYLOAD_BASE)?, value(PAYLOAD_OFFSET)?, value(PAYLOAD_LENGTH)?) {
+        place if place == (NETWORK_HEADER, source, length) => Some(Expression::Source),
+        place if place == (NETWORK_HEADER, destination, length) => Some(Expression::Destination),
+        place if place == (TRANSPORT_HEADER, PORT.0, PORT.1) => Some(Expression::DestinationPort),
         _ => None,
     }
 }
@@ -141,6 +280,21 @@ mod tests {
             );
         }
         assert_eq!(read(Version::V4, None), []);
+    }
+
+    #[test]
+    fn filters_are_read_as_they_are_written() {
+        let rules = [
+            vec![Expression::Source, Expression::IsIn("views".into()), Expression::Direction],
+            vec![Expression::Is(vec![1]), Expression::Accept],
+            vec![Expression::Input, Expression::Is(b"ferro.".to_vec())],
+            vec![Expression::ReceiverType, Expression::IsNot(vec![1, 0, 0, 0]), Expression::Count],
+            vec![Expression::Protocol, Expression::Is(vec![17]), Expression::DestinationPort],
+            vec![Expression::Source, Expression::IsNotIn("nodes".into()), Expression::Drop],
+        ];
+        for (version, rule) in rules.iter().flat_map(|rule| [(Version::V4, rule), (Version::V6, rule)]) {
+            assert_eq!(read(version, Some(&write(version, rule).into_bytes())), *rule);
+        }
     }
 
     #[test]

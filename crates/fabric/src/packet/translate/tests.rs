@@ -117,6 +117,28 @@ fn the_packet_in_an_error_is_the_one_that_was_sent() {
 }
 
 #[test]
+fn an_error_of_a_router_comes_from_our_gateway_if_it_is_about_a_packet_of_the_peer() {
+    let router = Ipv4Addr::new(172, 18, 0, 1);
+    let gateway = Ipv4Addr::new(192, 168, 8, 1);
+    let unreachable = Icmpv4Type::DestinationUnreachable(etherparse::icmpv4::DestUnreachableHeader::Port);
+    let about = |to: Ipv4Addr| built(PacketBuilder::ipv4(PEER.octets(), to.octets(), 64).udp(53, 9), b"hi");
+    let builder = || PacketBuilder::ipv4(router.octets(), PEER.octets(), 64).icmpv4(unreachable.clone());
+    let error = built(builder(), &about(HERE));
+    let mut named = error.clone();
+    translate_with_router(&mut named, Checksum::Whole, outbound, Some(gateway.into())).unwrap();
+    assert_eq!(addresses(&named), (gateway.to_string(), PEER.to_string()));
+    assert_eq!(addresses(&named[28..]), (PEER.to_string(), "10.0.40.7".into()));
+    let nameless = Err(Dropped::Rule(Drop::NamelessSource));
+    assert_eq!(translate(&mut error.clone(), Checksum::Whole, outbound), nameless);
+    let as_gateway = Some(gateway.into());
+    let with_router =
+        |mut packet: Vec<u8>| translate_with_router(&mut packet, Checksum::Whole, outbound, as_gateway);
+    assert_eq!(with_router(built(builder(), &about(router))), nameless, "about something else");
+    let plain = PacketBuilder::ipv4(router.octets(), PEER.octets(), 64).udp(1, 2);
+    assert_eq!(with_router(built(plain, b"x")), nameless, "no error");
+}
+
+#[test]
 fn an_error_of_ipv6_is_translated_as_well() {
     let too_big = Icmpv6Type::PacketTooBig { mtu: 1280 };
     let quoted =

@@ -47,6 +47,25 @@ fn both_sides_at_once_are_joined_without_another_attempt() {
 }
 
 #[test]
+fn after_both_began_at_once_a_third_handshake_loses_nothing_that_is_on_its_way() {
+    let mut two = Two::new();
+    let (of_a, of_b) = (two.want(A).unwrap(), two.want(B).unwrap());
+    let to_a = reply(two.deliver(B, &of_a).unwrap()).unwrap();
+    let to_b = reply(two.deliver(A, &of_b).unwrap()).unwrap();
+    two.settle(A, &to_a);
+    two.settle(B, &to_b);
+    // Now each sends by the session that it began itself. B begins another one, and sends by its own until A answers.
+    two.seconds(121);
+    let on_its_way = two.seal(B, b"on its way").unwrap();
+    let another = bytes(two.devices[B].sent(two.peers[B], two.now)).unwrap();
+    let answer = reply(two.deliver(A, &another).unwrap()).unwrap();
+    assert!(two.deliver(A, &on_its_way).is_ok());
+    assert_eq!(two.packets[A].pop().as_deref(), Some(&b"on its way"[..]));
+    two.settle(B, &answer);
+    two.both_ways();
+}
+
+#[test]
 fn lost_handshake_messages_are_made_up_for() {
     for lost in 0..3 {
         let mut two = Two::new();
