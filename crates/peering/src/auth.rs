@@ -5,7 +5,6 @@
 //! each has a limited time to say hello and to ask, bodies are short, and nobody may ask too often.
 
 mod desk;
-pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +20,13 @@ use axum::{Extension, Json, Router};
 use ferro_core::auth::{Denial, Reason};
 use ferro_runtime::health::Pending;
 use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::tls::{self, Caller};
 use ferro_runtime::watch::Watched;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tokio::sync::oneshot;
 
 use self::desk::{Desk, named};
-use self::tls::Caller;
 use crate::identity::SERVING;
 
 /// The Secret with the key of the challenges.
@@ -58,7 +57,8 @@ pub async fn serve(
         .route("/challenge", post(challenge))
         .route("/identity", post(identity))
         .with_state(Service { desk, tasks });
-    tls::serve(listen, certificate, router, pending).await
+    // Those who come through a node's port may all have its address.
+    tls::serve(tls::listen(listen).await?, certificate, router, tls::MOST, pending).await
 }
 
 #[derive(Clone)]

@@ -6,15 +6,19 @@ use anyhow::{Context, Result};
 use ferro_api::config::{ClusterConfig, ClusterConfigSpec};
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::labels;
+use ferro_api::tenancy::Tenant;
+use ferro_api::virtualkubelet::NamespaceMap;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
 use crate::identity::Own;
 use crate::networks::Networks;
+use crate::tenant;
 
 /// This cluster.
 #[derive(Clone)]
@@ -31,8 +35,17 @@ pub struct Home {
     pub secrets: Watched<Secret>,
     /// Its nodes, and those that stand for peers.
     pub nodes: Watched<Node>,
+    /// All its namespaces: any may be offloaded, and the name of any may be asked for by a peer. One is little more than its
+    /// labels.
+    pub namespaces: Watched<Namespace>,
+    /// The rights of peers in the namespaces that it keeps for them.
+    pub bindings: Watched<RoleBinding>,
+    /// What peers may use of it.
+    pub tenants: Watched<Tenant>,
     /// What there is of the networks to peers.
     pub networks: Networks,
+    /// The namespaces that clusters ask each other for.
+    pub maps: Watched<NamespaceMap>,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 
@@ -49,11 +62,31 @@ impl Home {
         let of_ours = watcher::Config::default().labels(&labels::PART_OF.selector());
         let secrets = Watched::start(tasks, "secrets", Api::namespaced(client.clone(), &namespace), of_ours);
         let nodes = Watched::start(tasks, "nodes", Api::all(client.clone()), watcher::Config::default());
+        let all = watcher::Config::default();
+        let namespaces = Watched::start(tasks, "all namespaces", Api::all(client.clone()), all);
+        // By the name, so that one is known whatever somebody did to its labels.
+        let of_peers = watcher::Config::default().fields(&format!("metadata.name={}", tenant::BINDING));
+        let bindings = Watched::start(tasks, "bindings", Api::all(client.clone()), of_peers);
+        let tenants = Watched::start(tasks, "tenants", Api::all(client.clone()), watcher::Config::default());
         let networks = Networks::start(tasks, &client);
-        Self { client, namespace, config, peers, secrets, nodes, networks, own }
+        let maps = Watched::start(tasks, "maps", Api::all(client.clone()), watcher::Config::default());
+        Self {
+            client,
+            namespace,
+            config,
+            peers,
+            secrets,
+            nodes,
+            namespaces,
+            bindings,
+            tenants,
+            networks,
+            maps,
+            own,
+        }
     }
 
-    /// Waits until all of it is known, but for nodes and networks: who reads those waits for them.
+    /// Waits until what all of them read is known: who reads any of the rest waits for that.
     pub async fn ready(&self) -> Result<()> {
         self.config.ready().await?;
         self.peers.ready().await?;

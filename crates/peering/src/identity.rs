@@ -18,6 +18,7 @@ use ferro_core::names::ClusterName;
 use ferro_core::peering::condition;
 use ferro_core::policy::Reason;
 use ferro_runtime::shutdown::Tasks;
+use ferro_runtime::tls;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -33,7 +34,6 @@ use serde_json::json;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::auth::tls;
 use crate::reach::{self, Reach};
 
 /// The Secret with the private key, and the ConfigMap with what others may know.

@@ -246,6 +246,12 @@ fn is_for(binding: &RoleBinding, id: &ClusterId) -> bool {
         || binding.subjects.iter().flatten().filter_map(user).any(|user| user.cluster == *id)
 }
 
+/// All that a peer is, by the binding that lets it in; nothing if that is not as we made it.
+pub fn identity_of(binding: &RoleBinding) -> Vec<Subject> {
+    let (namespace, user) = (binding.metadata.namespace.as_deref(), user_of(binding));
+    namespace.zip(user).map(|(namespace, user)| subjects(namespace, &user)).unwrap_or_default()
+}
+
 /// The user that a binding of ours gives rights to.
 fn user_of(binding: &RoleBinding) -> Option<UserName> {
     let present = binding.subjects.as_deref()?;

@@ -3,7 +3,10 @@
 //! Flow: `Watched::start` lists and watches; readers take snapshots from the store and wait for the bell. Guarantees:
 //! after `ready` the store holds everything; every change rings the bell after the store has it; a watch that breaks
 //! is taken up again with back-off and rings for all that it missed. Assumptions: readers are level-triggered, so a
-//! bell that rings once for many changes loses nothing.
+//! bell that rings once for many changes loses nothing. Who keeps an index of its own follows the changes by name
+//! ([`Changes`]), and looks at nothing else.
+
+mod changes;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -22,6 +25,8 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::shutdown::Tasks;
+pub use changes::Changes;
+use changes::{Followers, Relist, all};
 
 /// How much a server may have that is not trusted.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +67,7 @@ where
     /// How often something changed, which is never before the store is complete.
     bell: watch::Receiver<u64>,
     kind: K::DynamicType,
+    followers: Followers<K>,
 }
 
 impl<K> Watched<K>
@@ -108,13 +114,21 @@ where
             let taken = change.as_ref().map_or(true, |event| limit.takes(event, &mut present));
             std::future::ready(taken)
         });
+        let followers = Followers::default();
+        let (told, reader, of) = (followers.clone(), store.clone(), kind.clone());
         tasks.spawn(name, async move {
-            let mut changes = std::pin::pin!(changes.reflect(writer));
+            let (mut changes, mut relist) = (std::pin::pin!(changes.reflect(writer)), Relist::default());
             while let Some(change) = changes.next().await {
                 match change {
                     // A list that is being read shows only when it is complete.
-                    Ok(Event::Init | Event::InitApply(_)) => {}
-                    Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
+                    Ok(Event::Init) => relist.begin(&reader, &of),
+                    Ok(Event::InitApply(_)) => {}
+                    Ok(Event::InitDone) => {
+                        told.tell(relist.end(&reader, &of));
+                        ring.send_modify(|count| *count += 1);
+                    }
+                    Ok(Event::Apply(object) | Event::Delete(object)) => {
+                        told.tell([ObjectRef::from_obj_with(&object, of.clone())]);
                         ring.send_modify(|count| *count += 1);
                     }
                     Err(error) => warn!(watch = name, %error, "the watch broke and is taken up again"),
@@ -122,7 +136,7 @@ where
             }
             Ok(())
         });
-        Self { store, bell, kind }
+        Self { store, bell, kind, followers }
     }
 
     /// Waits until the store is complete for the first time. Any number may wait: the store's own way to wait wakes
@@ -145,6 +159,17 @@ where
             Some(namespace) => reference.within(namespace),
             None => reference,
         })
+    }
+
+    /// From now on notes down what changes, beginning with all that there is.
+    pub fn follow(&self) -> Changes<K> {
+        let noted = self.followers.join();
+        self.followers.tell(all(&self.store, &self.kind));
+        Changes::new(noted, self.clone())
+    }
+
+    fn find(&self, reference: &ObjectRef<K>) -> Option<Arc<K>> {
+        self.store.get(reference)
     }
 
     /// Waits for the next change after the last one that this reader waited for.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use ferro_api::config::ClusterConfigSpec;
 use ferro_api::discovery::{AuthState, ForeignCluster, NetworkStatus, ResourceRequest};
-use ferro_api::names::{labels, taints};
+use ferro_api::names::{finalizers, labels, taints};
 use ferro_api::sharing::{OfferPhase, ResourceOffer, ResourceOfferSpec};
+use ferro_api::virtualkubelet::NamespaceMap;
 use ferro_core::auth::enrolment::Conflict;
 use ferro_core::keepalive::{Heartbeat, Timing};
 use ferro_core::network::exchange;
 use ferro_core::offer::{ResourceReader as _, Terms, compose, storage_classes};
+use ferro_core::offloading::map_is_for;
 use ferro_core::peering::{Access, IncomingFacts, NodeFacts, OutgoingFacts, Snapshot, Standing, Tenant};
 use ferro_core::replication::inbound;
 use ferro_core::virtual_node::lost_since;
@@ -38,6 +40,7 @@ pub(super) struct Facts {
     pub(super) offered: Option<Arc<ResourceOffer>>,
     pub(super) node: Option<Arc<Node>>,
     pub(super) movable: usize,
+    mapped: bool,
     pub(super) asked: Option<Arc<ResourceRequest>>,
     pub(super) offer: Option<Arc<ResourceOffer>>,
     quote: Option<ResourceOfferSpec>,
@@ -71,6 +74,7 @@ impl Facts {
         let node = id.and_then(|id| node_of(stock, id));
         let parts = namespace.as_deref().zip(id).map(|(namespace, id)| stock.networks.of(namespace, &us, id));
         let parts = parts.unwrap_or_default();
+        let map = namespace.as_deref().zip(id).and_then(|(namespace, id)| map_for(stock, namespace, &us, id));
         let mut facts = Self {
             keepsake: secret.as_deref().map(Keepsake::of).map(|keepsake| match id {
                 Some(_) => keepsake,
@@ -83,13 +87,19 @@ impl Facts {
             request: original(&requests, namespace.as_deref(), id),
             offered: copy(&offers, namespace.as_deref(), &us, id),
             movable: node.as_ref().map_or(0, |node| books.movable(&node.name_any())),
+            mapped: map.is_some(),
             node_name: node.as_ref().map(|node| node.name_any()),
             node,
             asked: copy(&requests, namespace.as_deref(), &us, id),
             offer: original(&offers, namespace.as_deref(), id),
             quote: None,
             network: network(peer, settings, &parts, stock),
-            remaining: parts.remaining(),
+            remaining: parts
+                .remaining()
+                .into_iter()
+                .chain(map.as_deref().map(described))
+                .chain(id.and_then(|id| tenant_left(peer, stock, id)))
+                .collect(),
             answer: authentication.map(|authentication| authentication.state),
             others_offered: others(&offers, id, |offer| {
                 labels::REPLICATED.is_on(&offer.metadata)
@@ -161,6 +171,7 @@ impl Facts {
                     draining: is_draining(node),
                     pods: self.movable,
                 }),
+                mapped: self.mapped,
                 heard: self.heard,
                 accepted_elsewhere: self.others_offered,
             },
@@ -221,10 +232,26 @@ fn tenant_of(stock: &Stock, id: &str) -> Option<Arc<Namespace>> {
     stock.namespaces.all().into_iter().find(|namespace| labels::REMOTE_ID.of(&namespace.metadata) == Some(id))
 }
 
+/// The Tenant of a peer, as long as it is held for what the peer has here; by force that is not waited for.
+fn tenant_left(peer: &ForeignCluster, stock: &Stock, id: &str) -> Option<String> {
+    let tenant = stock.tenants.get(None, id).filter(|_| !exchange::is_forced(peer))?;
+    let is_held = tenant.metadata.finalizers.iter().flatten().any(|name| name == finalizers::TENANT);
+    is_held.then(|| format!("Tenant {id}"))
+}
+
 fn node_of(stock: &Stock, id: &str) -> Option<Arc<Node>> {
     let is_of_peer =
         |meta: &ObjectMeta| labels::TYPE_VIRTUAL_NODE.is_on(meta) && labels::REMOTE_ID.of(meta) == Some(id);
     stock.nodes.all().into_iter().find(|node| is_of_peer(&node.metadata))
+}
+
+/// What this peer is asked for by way of namespaces.
+fn map_for(stock: &Stock, namespace: &str, us: &str, id: &str) -> Option<Arc<NamespaceMap>> {
+    stock.maps.get(Some(namespace), us).filter(|map| map_is_for(map, us) == Some(id))
+}
+
+fn described(map: &NamespaceMap) -> String {
+    format!("NamespaceMap {}/{}", map.namespace().unwrap_or_default(), map.name_any())
 }
 
 /// Our object for this peer.

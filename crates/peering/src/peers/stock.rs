@@ -4,6 +4,8 @@ use anyhow::Result;
 use ferro_api::discovery::ResourceRequest;
 use ferro_api::names::labels;
 use ferro_api::sharing::ResourceOffer;
+use ferro_api::tenancy::Tenant;
+use ferro_api::virtualkubelet::NamespaceMap;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -39,22 +41,28 @@ pub(super) struct Stock {
     pub(super) offers: Watched<ResourceOffer>,
     pub(super) nodes: Watched<Node>,
     pub(super) classes: Watched<StorageClass>,
+    pub(super) tenants: Watched<Tenant>,
     pub(super) networks: Networks,
+    pub(super) maps: Watched<NamespaceMap>,
 }
 
 impl Stock {
     pub(super) fn start(tasks: &Tasks, home: &Home) -> Self {
         let client = &home.client;
-        let of_ours = watcher::Config::default().labels(&labels::PART_OF.selector());
+        // Those of the peers' own namespaces here are many, and none of them matters.
+        let of_peers = format!("{},{}", labels::PART_OF.selector(), labels::REMOTE_ID.key());
+        let of_peers = watcher::Config::default().labels(&of_peers);
         let all = watcher::Config::default();
         Self {
-            namespaces: Watched::start(tasks, "namespaces", Api::all(client.clone()), of_ours.clone()),
-            bindings: Watched::start(tasks, "bindings", Api::all(client.clone()), of_ours),
+            namespaces: Watched::start(tasks, "namespaces", Api::all(client.clone()), of_peers),
+            bindings: home.bindings.clone(),
             requests: Watched::start(tasks, "requests", Api::all(client.clone()), all.clone()),
             offers: Watched::start(tasks, "offers", Api::all(client.clone()), all.clone()),
             nodes: home.nodes.clone(),
             classes: Watched::start(tasks, "storage classes", Api::all(client.clone()), all),
+            tenants: home.tenants.clone(),
             networks: home.networks.clone(),
+            maps: home.maps.clone(),
         }
     }
 
@@ -65,6 +73,8 @@ impl Stock {
         self.offers.ready().await?;
         self.nodes.ready().await?;
         self.classes.ready().await?;
+        self.tenants.ready().await?;
+        self.maps.ready().await?;
         self.networks.ready().await
     }
 
@@ -77,8 +87,10 @@ impl Stock {
             changed = self.offers.changed() => changed,
             changed = self.nodes.changed() => changed,
             changed = self.classes.changed() => changed,
+            changed = self.tenants.changed() => changed,
             changed = self.networks.configs.changed() => changed,
             changed = self.networks.tunnels.changed() => changed,
+            changed = self.maps.changed() => changed,
         }
     }
 }

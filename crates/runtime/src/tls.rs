@@ -1,7 +1,9 @@
-//! TLS with a certificate that may change while serving, for clients of whom nothing is known.
+//! HTTPS with a certificate that may change while serving, for clients of whom nothing is known.
+//!
+//! Connections are bounded in number, in all and from each address, and each has a limited time to say hello and to ask.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +11,6 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use ferro_runtime::health::Pending;
-use ferro_runtime::watch::Watched;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::api::core::v1::Secret;
@@ -23,8 +23,12 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 use tracing::{debug, info, warn};
 
+use crate::health::Pending;
+use crate::places::{Place, Places};
+use crate::watch::Watched;
+
 /// Connections at once; more wait in the kernel.
-const MOST: usize = 256;
+pub const MOST: usize = 256;
 /// How long a client may take to say hello, and then to ask.
 const HELLO: Duration = Duration::from_secs(5);
 /// How long a connection may last in all.
@@ -32,26 +36,37 @@ const VISIT: Duration = Duration::from_mins(1);
 
 /// Where a request comes from, for those who count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller(pub(super) IpAddr);
+pub struct Caller(pub IpAddr);
 
-/// Serves the router with the certificate of the Secret, as it is at the beginning of each connection.
-pub(super) async fn serve(
-    listen: SocketAddr,
+/// Serves the router with the certificate of the Secret, as it is at the beginning of each connection; ready once there is
+/// one. `each` is how many connections one address may have at once; [`MOST`] where many stand behind one.
+pub async fn serve(
+    listener: TcpListener,
     mut certificate: Watched<Secret>,
     router: Router,
+    each: usize,
     pending: Pending,
 ) -> Result<()> {
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen}; is the port taken?"))?;
     certificate.ready().await?;
     let (changed, acceptor) = watch::channel(None);
     let follow = follow(&mut certificate, &changed, pending);
-    let accept = accept(&listener, acceptor, router);
+    let accept = accept(&listener, acceptor, router, Places::new(MOST, each));
     tokio::select! {
         result = follow => result,
         result = accept => result,
     }
+}
+
+/// Listens. Any address of IPv6 also means any of IPv4.
+pub async fn listen(at: SocketAddr) -> Result<TcpListener> {
+    let bound = match TcpListener::bind(at).await {
+        // A kernel without IPv6.
+        Err(_) if at.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, at.port())).await
+        }
+        bound => bound,
+    };
+    bound.with_context(|| format!("cannot listen on {at}; is the port taken?"))
 }
 
 /// Keeps the acceptor as the Secret says; a Secret that cannot be used changes nothing.
@@ -78,7 +93,7 @@ async fn follow(
 }
 
 /// How to serve with the certificate of a Secret, if it can be used.
-pub(crate) fn configure(secret: &Secret) -> Result<ServerConfig> {
+pub fn configure(secret: &Secret) -> Result<ServerConfig> {
     let part = |key: &str| {
         let value = secret.data.as_ref().and_then(|data| data.get(key));
         value.map(|value| value.0.as_slice()).with_context(|| format!("the Secret has no {key}"))
@@ -99,6 +114,7 @@ async fn accept(
     listener: &TcpListener,
     acceptor: watch::Receiver<Option<TlsAcceptor>>,
     router: Router,
+    shares: Places<IpAddr>,
 ) -> Result<()> {
     let places = Arc::new(Semaphore::new(MOST));
     loop {
@@ -106,8 +122,9 @@ async fn accept(
         match listener.accept().await {
             Ok((stream, caller)) => {
                 let acceptor = acceptor.borrow().clone();
-                if let Some(acceptor) = acceptor {
-                    tokio::spawn(attend(acceptor, stream, caller, router.clone(), place));
+                // Who has its share is sent away, so that it does not keep others waiting.
+                if let (Some(acceptor), Some(share)) = (acceptor, shares.take(caller.ip())) {
+                    tokio::spawn(attend(acceptor, stream, caller, router.clone(), (place, share)));
                 }
             }
             Err(error) => {
@@ -125,7 +142,7 @@ async fn attend(
     stream: TcpStream,
     caller: SocketAddr,
     router: Router,
-    place: OwnedSemaphorePermit,
+    place: (OwnedSemaphorePermit, Place<IpAddr>),
 ) {
     let visit = async {
         let stream = tokio::time::timeout(HELLO, acceptor.accept(stream)).await.context("no hello")??;
