@@ -1,0 +1,200 @@
+//! The task of one Tenant: looks, decides, writes, shows; and looks again when its bell rings.
+//!
+//! What goes wrong with a namespace is remembered until it is tried again, so that it is shown and the others go on.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use ferro_core::auth::{Meter, Pace};
+use ferro_core::tenancy::{Plan, Write};
+use futures::FutureExt as _;
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::{error, warn};
+
+use super::hand::Check;
+use super::view::View;
+use super::{AT_REST, GATHER, Office};
+
+/// Pause after something that failed; longer and longer, as long as it fails.
+const RETRY: Duration = Duration::from_secs(1);
+const MOST_DOUBLINGS: u32 = 8;
+/// How often something is written for one Tenant: whoever asks for something else all the time is answered at this pace.
+const PACE: Pace = Pace { burst: 30, every: Duration::from_secs(1) };
+/// The status of a Tenant is a whole list, and is written so often at most unless it has news.
+const SHOW: Duration = Duration::from_secs(1);
+/// A watch that somebody else's write reaches takes about as long.
+const SOON: Duration = Duration::from_millis(200);
+/// A watch that has not seen a write after this long never will: somebody else was faster.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Looks after one Tenant.
+pub(super) struct Worker {
+    tenant: String,
+    office: Arc<Office>,
+    bell: Arc<Notify>,
+    /// What went wrong with namespaces, by their names, and when it is tried again.
+    troubles: BTreeMap<String, String>,
+    retry: Option<Instant>,
+    failures: u32,
+    meter: Meter,
+    shown: Option<Instant>,
+}
+
+impl Worker {
+    pub(super) fn new(tenant: String, office: Arc<Office>, bell: Arc<Notify>) -> Self {
+        Self {
+            tenant,
+            office,
+            bell,
+            troubles: BTreeMap::new(),
+            retry: None,
+            failures: 0,
+            meter: Meter::default(),
+            shown: None,
+        }
+    }
+
+    /// For ever: what fails is tried again, and a fault of ours in one Tenant's task ends no other.
+    pub(super) async fn run(mut self) -> Result<()> {
+        loop {
+            let wake = match AssertUnwindSafe(self.turn()).catch_unwind().await {
+                Ok(Ok(wake)) => wake,
+                Ok(Err(error)) => {
+                    warn!(tenant = self.tenant, error = format!("{error:#}"), "will be tried again");
+                    self.fail()
+                }
+                Err(_) => {
+                    error!(tenant = self.tenant, "a fault in the controller; will be tried again");
+                    self.fail()
+                }
+            };
+            tokio::select! {
+                () = self.bell.notified() => {}
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            tokio::time::sleep(GATHER).await;
+        }
+    }
+
+    /// Brings the Tenant as far as it goes now; says when to look again if nothing happens.
+    async fn turn(&mut self) -> Result<Instant> {
+        if self.retry.is_some_and(|retry| retry <= Instant::now()) {
+            (self.retry, self.troubles) = (None, BTreeMap::new());
+        }
+        loop {
+            let now = Timestamp::now();
+            let wait = self.meter.wait(&PACE, now);
+            if !wait.is_zero() {
+                return Ok(Instant::now() + wait);
+            }
+            let Some((mut view, mut plan)) = self.look() else { return Ok(Instant::now() + AT_REST) };
+            if !plan.writes.is_empty() {
+                self.meter.count(&PACE, now);
+                if self.work(&view, std::mem::take(&mut plan.writes)).await? {
+                    return Ok(Instant::now() + SOON);
+                }
+                let Some(next) = self.look() else { return Ok(Instant::now() + AT_REST) };
+                (view, plan) = next;
+            }
+            let is_done = plan.writes.is_empty();
+            let later = self.show(&view, plan).await?;
+            if is_done {
+                return Ok(self.settle().min(later.unwrap_or(Instant::now() + AT_REST)));
+            }
+        }
+    }
+
+    /// What there is, and what follows from it.
+    fn look(&self) -> Option<(View, Plan)> {
+        let view = View::of(&self.office, &self.tenant)?;
+        let plan = view.plan(&self.troubles);
+        Some((view, plan))
+    }
+
+    /// Writes; says whether somebody else was faster, so that the watches know something new in a moment.
+    async fn work(&mut self, view: &View, writes: Vec<Write>) -> Result<bool> {
+        let outcome = self.office.hand.perform(view, writes).await;
+        self.wait_for(outcome.unseen).await;
+        for (namespace, trouble) in &outcome.troubles {
+            warn!(tenant = self.tenant, namespace, trouble, "will be tried again");
+        }
+        self.troubles.extend(outcome.troubles);
+        outcome.fault.map_or(Ok(outcome.is_overtaken), Err)
+    }
+
+    /// Shows what there is. What is only a longer list may wait a moment, for what comes next; says until when.
+    async fn show(&mut self, view: &View, plan: Plan) -> Result<Option<Instant>> {
+        let is_news = !plan.notices.is_empty();
+        let next = self.shown.map(|shown| shown + SHOW).filter(|next| *next > Instant::now() && !is_news);
+        let (mut unseen, mut later) = (Vec::new(), None);
+        for write in plan.shown {
+            let is_list = matches!(write, Write::ShowTenant(_));
+            if is_list && next.is_some() {
+                later = next;
+                continue;
+            }
+            unseen.extend(self.office.hand.show(view, write).await?);
+            if is_list {
+                self.shown = Some(Instant::now());
+            }
+        }
+        for notice in &plan.notices {
+            self.office.hand.tell(view, notice).await;
+        }
+        self.wait_for(unseen).await;
+        Ok(later)
+    }
+
+    /// Waits until the watches have seen what was written. Whatever rings meanwhile is looked at afterwards anyway.
+    async fn wait_for(&self, mut unseen: Vec<Check>) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            unseen.retain(|check| !check());
+            if unseen.is_empty() || Instant::now() >= end {
+                return;
+            }
+            tokio::select! {
+                () = self.bell.notified() => {}
+                // The Tenant itself is watched without a bell.
+                () = tokio::time::sleep(GATHER) => {}
+            }
+        }
+    }
+
+    /// When to try again what is in trouble.
+    fn settle(&mut self) -> Instant {
+        if self.troubles.is_empty() {
+            self.failures = 0;
+            return Instant::now() + AT_REST;
+        }
+        let retry = self.retry.unwrap_or_else(|| self.fail());
+        self.retry = Some(retry);
+        retry
+    }
+
+    fn fail(&mut self) -> Instant {
+        self.failures = self.failures.saturating_add(1);
+        Instant::now() + pause(self.failures)
+    }
+}
+
+/// How long to wait after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    RETRY * 2_u32.pow(failures.saturating_sub(1).min(MOST_DOUBLINGS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_less_and_less_often() {
+        let pauses = [1, 2, 3, 9, 10, u32::MAX].map(|failures| pause(failures).as_secs());
+        assert_eq!(pauses, [1, 2, 4, 256, 256, 256]);
+    }
+}
