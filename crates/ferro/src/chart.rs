@@ -37,7 +37,7 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 11] = templates![
+const TEMPLATES: [(&str, &str); 15] = templates![
     "auth-rbac.yaml",
     "auth.yaml",
     "clusterconfig.yaml",
@@ -47,8 +47,12 @@ const TEMPLATES: [(&str, &str); 11] = templates![
     "gateway.yaml",
     "node-rbac.yaml",
     "node.yaml",
+    "offloading-policy.yaml",
+    "offloading-rbac.yaml",
+    "tenancy-policy.yaml",
     "tenant-policy.yaml",
     "tenant-rbac.yaml",
+    "webhook.yaml",
 ];
 
 /// The objects of the chart, filled in with these values.
@@ -92,13 +96,15 @@ fn check(object: &DynamicObject) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    mod rights;
+
     use super::{TEMPLATES, VERSION, definitions, objects, values};
     use ferro_api::config::ClusterConfig;
     use ferro_api::names::labels;
     use kube::ResourceExt as _;
     use kube::api::DynamicObject;
     use serde_json::{Value, json};
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
     use std::fs;
 
     const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart");
@@ -195,6 +201,37 @@ mod tests {
     }
 
     #[test]
+    fn the_gateway_is_put_where_the_values_say() {
+        let gateway = |assignments: &[&str]| {
+            find(&chart(assignments).unwrap(), "Deployment", super::GATEWAY)["spec"]["template"]["spec"]
+                .clone()
+        };
+        let endpoint = |pod: &Value| {
+            let variables = pod["containers"][0]["env"].as_array().unwrap().clone();
+            variables.into_iter().find(|variable| variable["name"] == "FERRO_GATEWAY_ENDPOINT")
+        };
+        let plain = gateway(&[]);
+        for field in ["priorityClassName", "nodeSelector", "tolerations"] {
+            assert_eq!(plain[field], Value::Null, "{field}");
+        }
+        assert_eq!(endpoint(&plain), None);
+        let set = gateway(&[
+            "gateway.priorityClassName=system-cluster-critical",
+            "gateway.nodeSelector.edge=rome",
+            "gateway.tolerations[0].key=edge",
+            "gateway.tolerations[0].operator=Exists",
+            "gateway.endpointIP=203.0.113.7",
+        ]);
+        assert_eq!(set["priorityClassName"], "system-cluster-critical");
+        assert_eq!(set["nodeSelector"], json!({"edge": "rome"}));
+        assert_eq!(set["tolerations"], json!([{"key": "edge", "operator": "Exists"}]));
+        assert_eq!(endpoint(&set).unwrap()["value"], "203.0.113.7");
+        // Wherever it is put, never on a node that stands for a peer.
+        assert_eq!(set["affinity"], plain["affinity"]);
+        assert!(chart(&["gateway.tolerations=edge"]).is_err());
+    }
+
+    #[test]
     fn every_pod_is_hardened() {
         for object in chart(&[]).unwrap() {
             let pod = &object.data["spec"]["template"]["spec"];
@@ -221,83 +258,5 @@ mod tests {
             assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
             assert!(container["resources"]["limits"]["memory"].is_string());
         }
-    }
-
-    /// Which resources a rule list gives, with their verbs; what is limited to names has them after a slash.
-    fn rights(rules: &Value) -> BTreeMap<String, BTreeSet<String>> {
-        let strings = |value: &Value| -> Vec<String> {
-            value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
-        };
-        let mut rights = BTreeMap::<_, BTreeSet<_>>::new();
-        for rule in rules.as_array().unwrap() {
-            for resource in strings(&rule["resources"]) {
-                let names = strings(&rule["resourceNames"]).join("+");
-                let subject = if names.is_empty() { resource } else { format!("{resource}={names}") };
-                rights.entry(subject).or_default().extend(strings(&rule["verbs"]));
-            }
-        }
-        rights
-    }
-
-    #[test]
-    fn no_role_has_a_right_on_all_secrets_or_to_grant_more_than_it_has() {
-        for object in chart(&[]).unwrap() {
-            let kind = object.types.as_ref().unwrap().kind.clone();
-            if !["ClusterRole", "Role"].contains(&kind.as_str()) {
-                continue;
-            }
-            let (name, rights) = (object.name_any(), rights(&object.data["rules"]));
-            if kind == "ClusterRole" {
-                assert!(!rights.contains_key("secrets"), "{name}: {rights:?}");
-            }
-            for (subject, verbs) in &rights {
-                assert!(!verbs.contains("escalate") && !verbs.contains("impersonate"), "{name}: {subject}");
-                let grants = ["bind", "approve"].iter().any(|verb| verbs.contains(*verb));
-                assert!(!grants || subject.contains('='), "{name}: {subject}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_exposed_role_files_requests_and_reads_a_few_objects_by_name() {
-        let objects = chart(&[]).unwrap();
-        let cluster = rights(&find(&objects, "ClusterRole", "ferro-auth")["rules"]);
-        assert_eq!(cluster.keys().collect::<Vec<_>>(), ["certificatesigningrequests", "clusterconfigs"]);
-        let own = rights(&find(&objects, "Role", "ferro-auth")["rules"]);
-        assert_eq!(
-            own.keys().collect::<Vec<_>>(),
-            [
-                "configmaps=ferro-identity+ferro-generations",
-                "secrets=ferro-auth-serving+ferro-challenge+ferro-issued"
-            ]
-        );
-    }
-
-    #[test]
-    fn only_the_controller_makes_tokens_and_a_policy_says_for_whom() {
-        let objects = chart(&[]).unwrap();
-        let is_role = |object: &&DynamicObject| {
-            ["ClusterRole", "Role"].contains(&object.types.as_ref().unwrap().kind.as_str())
-        };
-        let makes_tokens =
-            |object: &&DynamicObject| rights(&object.data["rules"]).contains_key("serviceaccounts/token");
-        let makers: Vec<_> = objects.iter().filter(is_role).filter(makes_tokens).collect();
-        assert_eq!(makers.iter().map(|role| role.name_any()).collect::<Vec<_>>(), ["ferro-controller"]);
-        let policy = &find(&objects, "ValidatingAdmissionPolicy", "ferro-controller")["spec"];
-        assert_eq!(policy["failurePolicy"], "Fail");
-        let binding = &find(&objects, "ValidatingAdmissionPolicyBinding", "ferro-controller")["spec"];
-        assert_eq!(binding["validationActions"], json!(["Deny"]));
-    }
-
-    #[test]
-    fn a_peer_writes_the_kinds_of_a_peering_and_no_status() {
-        let objects = chart(&[]).unwrap();
-        let rights = rights(&find(&objects, "ClusterRole", "ferro-peer")["rules"]);
-        let kinds = ["namespacemaps", "networkconfigs", "resourceoffers", "resourcerequests"];
-        assert_eq!(rights.keys().collect::<Vec<_>>(), kinds);
-        let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"].map(str::to_owned);
-        assert!(rights.values().all(|rights| *rights == BTreeSet::from(verbs.clone())), "{rights:?}");
-        let policy = &find(&objects, "ValidatingAdmissionPolicy", "ferro-peer")["spec"];
-        assert_eq!(policy["failurePolicy"], "Fail");
     }
 }

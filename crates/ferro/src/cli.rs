@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 use ferro_api::discovery::Decision;
 
 use crate::commands::{
-    add, completion, crds, decide, discovery, install, network, peer, peers, remove, status, token, trace,
-    uninstall, unpeer,
+    add, completion, crds, decide, discovery, explain, install, namespaces, network, offload, peer, peers,
+    probe, remove, status, tenant, tenants, token, trace, uninstall, unoffload, unpeer,
 };
 use crate::roles::{self, Role};
 
@@ -42,6 +42,12 @@ enum Command {
     /// Without --offer and --request it is about whatever waits for a decision, and about both if nothing does.
     #[command(after_help = decide::REFUSE_EXAMPLES)]
     Refuse(decide::Args),
+    Offload(offload::Args),
+    Unoffload(unoffload::Args),
+    Namespaces(namespaces::Args),
+    Explain(explain::Args),
+    Tenants(tenants::Args),
+    Tenant(tenant::Args),
     Network(network::Args),
     Trace(trace::Args),
     Discovery(discovery::Args),
@@ -60,6 +66,7 @@ enum Command {
         #[command(flatten)]
         args: roles::Args,
     },
+    Probe(probe::Args),
 }
 
 impl Cli {
@@ -77,6 +84,12 @@ impl Cli {
             Command::Remove(args) => remove::run(&args),
             Command::Accept(args) => decide::run(&args, Decision::Accept),
             Command::Refuse(args) => decide::run(&args, Decision::Refuse),
+            Command::Offload(args) => offload::run(&args),
+            Command::Unoffload(args) => unoffload::run(&args),
+            Command::Namespaces(args) => namespaces::run(&args),
+            Command::Explain(args) => explain::run(&args),
+            Command::Tenants(args) => tenants::run(&args),
+            Command::Tenant(args) => tenant::run(&args),
             Command::Network(args) => network::run(&args),
             Command::Trace(args) => trace::run(&args),
             Command::Discovery(args) => discovery::run(&args),
@@ -86,6 +99,7 @@ impl Cli {
             Command::Auth(args) => roles::run(Role::Auth, args),
             Command::Node(args) => roles::run(Role::Node, args),
             Command::Gateway { own, args } => roles::run(Role::Gateway(own), args),
+            Command::Probe(args) => probe::run(&args),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a shell is told while somebody types: the program answers by itself, and asks the cluster for names of peers.
+//! What a shell is told while somebody types: the program answers by itself, and asks the cluster for names.
 //!
 //! A shell must not hang and must not be shown errors, so the cluster has a moment to answer, and no answer means no
 //! names.
@@ -8,17 +8,22 @@ use std::time::Duration;
 use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use kube::ResourceExt as _;
+use ferro_api::discovery::ForeignCluster;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Client, ResourceExt as _};
 
 use crate::cli::Cli;
 use crate::commands::block_on;
 use crate::kube_args::KubeArgs;
-use crate::peers;
+use crate::{listing, offloading, peers, tenants};
 
 /// The variable by which a shell asks.
 pub(crate) const VARIABLE: &str = "FERRO_COMPLETE";
 /// How long a person waits for a key.
 const MOMENT: Duration = Duration::from_secs(2);
+
+/// What can be typed next.
+type Candidates = anyhow::Result<Vec<CompletionCandidate>>;
 
 /// Answers a shell, if one asks, and ends the process then.
 pub(crate) fn answer() {
@@ -27,22 +32,50 @@ pub(crate) fn answer() {
 
 /// For an argument that names a peer.
 pub(crate) fn peer_names() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| known().unwrap_or_default())
+    async fn ask(client: Client) -> Candidates {
+        let candidate = |peer: &_| CompletionCandidate::new(peers::name(peer)).help(described(peer));
+        Ok(peers::list(&client).await?.iter().map(candidate).collect())
+    }
+    ArgValueCandidates::new(|| asked(ask).unwrap_or_default())
 }
 
-fn known() -> anyhow::Result<Vec<CompletionCandidate>> {
-    // The command line so far comes after the mark, and may name a cluster.
+/// For an argument that names a namespace.
+pub(crate) fn namespaces() -> ArgValueCandidates {
+    async fn ask(client: Client) -> Candidates {
+        let all = listing::all::<Namespace>(&client, "namespaces").await?;
+        Ok(all.iter().map(|namespace| CompletionCandidate::new(namespace.name_any())).collect())
+    }
+    ArgValueCandidates::new(|| asked(ask).unwrap_or_default())
+}
+
+/// For an argument that names a namespace which uses other clusters.
+pub(crate) fn offloaded_namespaces() -> ArgValueCandidates {
+    async fn ask(client: Client) -> Candidates {
+        let all = offloading::list(&client).await?;
+        Ok(all.iter().map(|offloading| CompletionCandidate::new(offloading::name(offloading))).collect())
+    }
+    ArgValueCandidates::new(|| asked(ask).unwrap_or_default())
+}
+
+/// For an argument that names a Tenant.
+pub(crate) fn tenant_names() -> ArgValueCandidates {
+    async fn ask(client: Client) -> Candidates {
+        let all = tenants::list(&client).await?;
+        Ok(all.iter().map(|tenant| CompletionCandidate::new(tenants::consumer(tenant))).collect())
+    }
+    ArgValueCandidates::new(|| asked(ask).unwrap_or_default())
+}
+
+/// Asks the cluster that the command line so far names.
+fn asked(ask: impl AsyncFnOnce(Client) -> Candidates) -> Candidates {
+    // The command line so far comes after the mark.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let words: Vec<_> = words.skip_while(|word| word != "--").skip(1).collect();
     let kube = KubeArgs::of_words(&words);
-    let peers = block_on(async {
-        tokio::time::timeout(MOMENT, async { peers::list(&kube.client().await?).await }).await?
-    })?;
-    let candidate = |peer: &_| CompletionCandidate::new(peers::name(peer)).help(described(peer));
-    Ok(peers.iter().map(candidate).collect())
+    block_on(async { tokio::time::timeout(MOMENT, async { ask(kube.client().await?).await }).await? })
 }
 
-fn described(peer: &ferro_api::discovery::ForeignCluster) -> Option<clap::builder::StyledStr> {
+fn described(peer: &ForeignCluster) -> Option<clap::builder::StyledStr> {
     let identity = peer.spec.cluster_identity.as_ref()?;
     let name = identity.cluster_name.as_deref().unwrap_or(&identity.cluster_id);
     (name != peer.name_any()).then(|| name.to_owned().into())
@@ -54,17 +87,28 @@ mod tests {
     use clap::CommandFactory as _;
     use clap_complete::engine::ArgValueCandidates;
 
+    fn completes(path: &[&str]) -> bool {
+        let cli = Cli::command();
+        let command = path.iter().try_fold(&cli, |command, name| command.find_subcommand(name)).unwrap();
+        let argument = command.get_positionals().next().unwrap();
+        argument.get::<ArgValueCandidates>().is_some()
+    }
+
     #[test]
     fn every_command_that_takes_a_peer_completes_its_name() {
-        let cli = Cli::command();
         for name in ["add", "peer", "unpeer", "remove", "accept", "refuse"] {
-            let command = cli.find_subcommand(name).unwrap();
-            let argument = command.get_positionals().next().unwrap();
-            assert!(argument.get::<ArgValueCandidates>().is_some(), "{name}");
+            assert!(completes(&[name]), "{name}");
         }
-        let rules =
-            cli.find_subcommand("network").and_then(|network| network.find_subcommand("rules")).unwrap();
-        let argument = rules.get_positionals().next().unwrap();
-        assert!(argument.get::<ArgValueCandidates>().is_some());
+        assert!(completes(&["network", "rules"]));
+    }
+
+    #[test]
+    fn every_command_that_takes_a_namespace_or_a_tenant_completes_its_name() {
+        for name in ["offload", "unoffload", "explain"] {
+            assert!(completes(&[name]), "{name}");
+        }
+        for name in ["show", "set", "delegate"] {
+            assert!(completes(&["tenant", name]), "{name}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use ferro_api::config::ClusterConfig;
 use ferro_api::names::labels;
 use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
@@ -46,6 +46,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
         Kind::namespaced::<Service>(),
         Kind::namespaced::<Deployment>(),
         Kind::namespaced::<DaemonSet>(),
+        Kind::cluster::<MutatingWebhookConfiguration>(),
     ]
 }
 

@@ -25,6 +25,14 @@ pub(crate) fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     }
 }
 
+/// Whether it may be better in a moment: the server restarts, or is overloaded.
+pub(crate) fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500 || status.code == 429,
+        _ => true,
+    }
+}
+
 /// The error of the first call to a server, which is nearly always one of the connection.
 pub(crate) fn first_contact(error: &kube::Error, server: &str) -> anyhow::Error {
     match error {

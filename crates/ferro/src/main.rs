@@ -1,6 +1,7 @@
 //! The one binary: command line, wiring of roles, demo.
 
 mod ask;
+mod calling;
 mod chart;
 mod cli;
 mod commands;
@@ -10,12 +11,17 @@ mod inventory;
 mod invitation;
 mod kube_args;
 mod kube_errors;
+mod listing;
 mod network;
+mod node_selector;
+mod offloading;
 mod output;
 mod peers;
 mod progress;
 mod roles;
 mod table;
+mod teller;
+mod tenants;
 mod this_cluster;
 mod wait;
 

@@ -1,20 +1,20 @@
 //! The network between this cluster and its peers, as its objects describe it.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferro_api::config::NetworkMode;
+use ferro_api::config::{NetworkMode, Reach};
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::net::{IpamStorage, NatMapping, TunnelEndpoint};
 use ferro_core::network::gateway::CONFIG_MAP;
+use ferro_core::network::layout;
 use ferro_core::network::trace::{self, Known};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams};
-use kube::{Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use kube::Client;
+use kube::api::Api;
 
 use crate::kube_errors::{Explain as _, found};
-use crate::{peers, this_cluster};
+use crate::peers::{self, Names};
+use crate::{listing, this_cluster};
 
 /// What is found in the cluster.
 pub(crate) struct Network {
@@ -22,6 +22,8 @@ pub(crate) struct Network {
     pub(crate) namespace: String,
     /// Whether somebody else joins the networks.
     pub(crate) external_mode: bool,
+    /// What peers can reach.
+    pub(crate) reach: Reach,
     /// The networks in use.
     pub(crate) known: Known,
     /// Where the gateway is, once it has said so.
@@ -52,39 +54,31 @@ impl Network {
         let map = Api::<ConfigMap>::namespaced(client.clone(), &namespace).get(CONFIG_MAP).await;
         let map = found(map).explain(|| format!("read the ConfigMap {namespace}/{CONFIG_MAP}"))?;
         let config = this_cluster::config(client).await?;
-        let storage = list::<IpamStorage>(client, "networks in use").await?;
+        // The further ones hold single addresses, and may be many.
+        let first = layout::name(0);
+        let storage = found(Api::<IpamStorage>::all(client.clone()).get(&first).await);
+        let storage = storage.explain(|| format!("read the IpamStorage {first}"))?;
         Ok(Self {
             external_mode: config.spec.liqonet().mode() == NetworkMode::External,
-            known: Known::from_storage(&storage),
+            reach: config.spec.liqonet().reach(),
+            known: Known::from_storage(storage.as_slice()),
             gateway: map.as_ref().and_then(gateway),
             endpoints: tunnels(client).await?,
-            mappings: list(client, "redirections").await?,
+            mappings: listing::all(client, "redirections").await?,
             peers: peers::list(client).await?,
             namespace,
         })
     }
 
     /// What each peer is called, by its identifier.
-    pub(crate) fn names(&self) -> BTreeMap<String, String> {
-        let named = |peer: &ForeignCluster| Some((peers::cluster_id(peer)?.to_owned(), peer.name_any()));
-        self.peers.iter().filter_map(named).collect()
+    pub(crate) fn names(&self) -> Names {
+        peers::names(&self.peers)
     }
 }
 
 /// All tunnels.
 pub(crate) async fn tunnels(client: &Client) -> anyhow::Result<Vec<TunnelEndpoint>> {
-    list(client, "tunnels").await
-}
-
-/// All objects of a kind, by name; none where the cluster does not know it.
-async fn list<K>(client: &Client, what: &str) -> anyhow::Result<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let all = found(Api::<K>::all(client.clone()).list(&ListParams::default()).await);
-    let mut all = all.explain(|| format!("list the {what}"))?.map(|list| list.items).unwrap_or_default();
-    all.sort_by_key(|object| (object.meta().namespace.clone(), object.meta().name.clone()));
-    Ok(all)
+    listing::all(client, "tunnels").await
 }
 
 fn gateway(map: &ConfigMap) -> Option<Gateway> {
@@ -109,6 +103,7 @@ pub(crate) fn complaint(peer: &str, endpoint: &TunnelEndpoint) -> Option<String>
 pub(crate) mod tests {
     use super::{Gateway, Network, complaint, gateway};
     use crate::peers::tests::peer;
+    use ferro_api::config::Reach;
     use ferro_api::net::TunnelEndpoint;
     use ferro_core::network::trace::Known;
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -159,6 +154,7 @@ pub(crate) mod tests {
         Network {
             namespace: "liqo".into(),
             external_mode: false,
+            reach: Reach::Default,
             known: Known::from_storage(&[serde_json::from_value(storage).unwrap()]),
             gateway: gateway(&map(&json!({
                 "node": "rome-1", "nodeIP": "172.18.0.2", "endpointIP": "192.0.2.1", "port": "51820",

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use kube::Resource;
 use serde::Serialize;
 
 /// The formats that machines read.
@@ -24,6 +25,79 @@ pub(crate) enum View {
     Json,
     /// One YAML document
     Yaml,
+}
+
+/// How a command prints the object that it was about.
+#[derive(clap::Args)]
+pub(crate) struct Show {
+    /// Print the resulting object, or a table of it
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<View>,
+}
+
+impl Show {
+    /// Prints the object as asked for, or else a sentence.
+    pub(crate) fn object<K: Resource + Clone + Serialize>(
+        &self,
+        object: &K,
+        table: impl FnOnce() -> String,
+        sentence: &str,
+    ) -> anyhow::Result<()> {
+        match self.output {
+            None => line(&plain(sentence)),
+            Some(View::Json) => print_value(&presentable(object), Format::Json),
+            Some(View::Yaml) => print_value(&presentable(object), Format::Yaml),
+            Some(View::Wide) => print(table().as_bytes()),
+        }
+    }
+}
+
+/// Prints objects as a list for programs, or else as a table; a note where there are none.
+pub(crate) fn objects<K: Resource + Clone + Serialize>(
+    objects: &[K],
+    view: Option<View>,
+    table: impl FnOnce(bool) -> String,
+    none: &str,
+) -> anyhow::Result<()> {
+    let items = || objects.iter().map(presentable).collect::<Vec<_>>();
+    let list = || serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items()});
+    match view {
+        Some(View::Json) => print_value(&list(), Format::Json),
+        Some(View::Yaml) => print_value(&list(), Format::Yaml),
+        Some(View::Wide) | None if objects.is_empty() => {
+            note(none);
+            Ok(())
+        }
+        Some(View::Wide) => print(table(true).as_bytes()),
+        None => print(table(false).as_bytes()),
+    }
+}
+
+/// What is wrong, as lines below a table.
+pub(crate) fn below(wrong: &[String]) -> String {
+    let lines: String = wrong.iter().map(|line| plain(line) + "\n").collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// Prints a value for programs, or else a text.
+pub(crate) fn value(
+    value: &impl Serialize,
+    text: impl FnOnce(bool) -> String,
+    view: Option<View>,
+) -> anyhow::Result<()> {
+    match view {
+        Some(View::Json) => print_value(value, Format::Json),
+        Some(View::Yaml) => print_value(value, Format::Yaml),
+        Some(View::Wide) => print(text(true).as_bytes()),
+        None => print(text(false).as_bytes()),
+    }
+}
+
+/// The object for people: without the notes of the API server on who wrote which field.
+pub(crate) fn presentable<K: Resource + Clone>(object: &K) -> K {
+    let mut object = object.clone();
+    object.meta_mut().managed_fields = None;
+    object
 }
 
 /// A value as one document.

@@ -1,7 +1,8 @@
 //! The other clusters that a cluster knows: finding the one that a person means, changing it, and showing it.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, bail};
-use clap::Args;
 use ferro_api::discovery::ForeignCluster;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -9,36 +10,18 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
+use crate::calling::{self, Called};
 use crate::kube_errors::{Explain as _, found};
-use crate::output::{self, Format, View};
+use crate::output::Show;
 use crate::table;
 
 /// Who writes, as the API server notes it down.
-const MANAGER: &str = "ferro";
-/// How much a word must be like another to be meant.
-const ALIKE: f64 = 0.75;
-/// How many names an error lists.
-const LISTED: usize = 10;
-
-/// How a command prints the peer that it was about.
-#[derive(Args)]
-pub(crate) struct Show {
-    /// Print the resulting object, or a table of it
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    pub(crate) output: Option<View>,
-}
+pub(crate) const MANAGER: &str = "ferro";
 
 impl Show {
     /// Prints the peer as asked for, or else a sentence.
     pub(crate) fn result(&self, peer: &ForeignCluster, sentence: &str) -> anyhow::Result<()> {
-        match self.output {
-            None => output::line(&output::plain(sentence)),
-            Some(View::Json) => output::print_value(&presentable(peer), Format::Json),
-            Some(View::Yaml) => output::print_value(&presentable(peer), Format::Yaml),
-            Some(View::Wide) => {
-                output::print(table::peers(std::slice::from_ref(peer), true, Timestamp::now()).as_bytes())
-            }
-        }
+        self.object(peer, || table::peers(std::slice::from_ref(peer), true, Timestamp::now()), sentence)
     }
 }
 
@@ -57,11 +40,21 @@ pub(crate) async fn list(client: &Client) -> anyhow::Result<Vec<ForeignCluster>>
     Ok(peers)
 }
 
-/// The object for people: without the notes of the API server on who wrote which field.
-pub(crate) fn presentable(peer: &ForeignCluster) -> ForeignCluster {
-    let mut peer = peer.clone();
-    peer.metadata.managed_fields = None;
-    peer
+/// What each peer is called, by the identifier of its cluster.
+pub(crate) type Names = BTreeMap<String, String>;
+
+/// What these peers are called.
+pub(crate) fn names<'a>(peers: impl IntoIterator<Item = &'a ForeignCluster>) -> Names {
+    let named = |peer: &ForeignCluster| Some((cluster_id(peer)?.to_owned(), peer.name_any()));
+    peers.into_iter().filter_map(named).collect()
+}
+
+/// What all peers are called. Whoever may not list them sees the identifiers of their clusters instead.
+pub(crate) async fn known_names(client: &Client) -> anyhow::Result<Names> {
+    match api(client).list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Names::default()),
+        peers => Ok(names(found(peers).explain(|| "list the peers".into())?.iter().flatten())),
+    }
 }
 
 /// The name of the object.
@@ -83,27 +76,25 @@ pub(crate) fn condition<'a>(peer: &'a ForeignCluster, type_: &str) -> Option<&'a
     peer.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// The peer that a person means: by the name of the object, the identifier or name of the cluster, or the beginning of
-/// one of them.
-pub(crate) fn find<'a>(known: &'a [ForeignCluster], wanted: &str) -> anyhow::Result<&'a ForeignCluster> {
-    let by_name = |peer: &&ForeignCluster| peer.name_any() == wanted;
-    let by_cluster =
-        |peer: &&ForeignCluster| cluster_id(peer) == Some(wanted) || cluster_name(peer) == Some(wanted);
-    let by_beginning = |peer: &&ForeignCluster| {
-        words(peer).iter().any(|word| !wanted.is_empty() && word.starts_with(wanted))
-    };
-    let matching = |is: &dyn Fn(&&'a ForeignCluster) -> bool| known.iter().filter(is).collect::<Vec<_>>();
-    for found in [matching(&by_name), matching(&by_cluster), matching(&by_beginning)] {
-        match found.as_slice() {
-            [] => {}
-            [one] => return Ok(one),
-            several => bail!(
-                "{wanted} may be one of these: {}; say more of the name",
-                listed(several.iter().copied())
-            ),
-        }
+impl Called for ForeignCluster {
+    const WHAT: &str = "peer";
+
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
     }
-    bail!("{}", unknown(known, wanted))
+
+    fn others(&self) -> Vec<&str> {
+        [cluster_name(self), cluster_id(self)].into_iter().flatten().collect()
+    }
+
+    fn none() -> &'static str {
+        nobody()
+    }
+}
+
+/// The peer that a person means.
+pub(crate) fn find<'a>(known: &'a [ForeignCluster], wanted: &str) -> anyhow::Result<&'a ForeignCluster> {
+    calling::find(known, wanted)
 }
 
 /// The only peer there is, for whoever does not name one.
@@ -111,7 +102,7 @@ pub(crate) fn the_only(known: &[ForeignCluster]) -> anyhow::Result<&ForeignClust
     match known {
         [] => bail!("{}", nobody()),
         [one] => Ok(one),
-        several => bail!("there are several peers; name one of them: {}", listed(several)),
+        several => bail!("there are several peers; name one of them: {}", calling::listed(several)),
     }
 }
 
@@ -119,28 +110,6 @@ pub(crate) fn the_only(known: &[ForeignCluster]) -> anyhow::Result<&ForeignClust
 pub(crate) fn nobody() -> &'static str {
     "this cluster knows no other cluster yet; run 'ferro token' on the other one and here what it prints, or 'ferro add \
      ADDRESS'; clusters that announce themselves on the local network are found without that"
-}
-
-fn unknown(known: &[ForeignCluster], wanted: &str) -> String {
-    if known.is_empty() {
-        return format!("there is no peer {wanted}: {}", nobody());
-    }
-    let all = known.iter().flat_map(words).map(|word| (strsim::jaro_winkler(wanted, word), word));
-    let best = all.filter(|(likeness, _)| *likeness >= ALIKE).max_by(|one, other| one.0.total_cmp(&other.0));
-    let hint = best.map_or_else(|| ".".to_owned(), |(_, word)| format!("; did you mean {word}?"));
-    format!("there is no peer {wanted}{hint} These are known: {}", listed(known))
-}
-
-/// Everything by which a peer may be called.
-fn words(peer: &ForeignCluster) -> Vec<&str> {
-    [peer.metadata.name.as_deref(), cluster_name(peer), cluster_id(peer)].into_iter().flatten().collect()
-}
-
-fn listed<'a>(peers: impl IntoIterator<Item = &'a ForeignCluster>) -> String {
-    let names: Vec<_> = peers.into_iter().map(ForeignCluster::name_any).collect();
-    let rest = names.len().saturating_sub(LISTED);
-    let shown = names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if rest == 0 { shown } else { format!("{shown} and {rest} more") }
 }
 
 /// The peer that a person means, or the only one where none is named.

@@ -1,6 +1,5 @@
 //! Waiting for a peering to get somewhere: what is reached, what is in vain, and what a person sees meanwhile.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -9,9 +8,10 @@ use ferro_core::peering::{AUTHENTICATED, INCOMING, OUTGOING, REMOVED};
 use kube::{Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::kube_errors::{Explain as _, found, root};
+use crate::kube_errors::{Explain as _, found, is_passing, root};
 use crate::output;
 use crate::peers;
+use crate::teller::Teller;
 use crate::wait::{self, Deadline};
 
 /// How long an answer to an earlier token may still be shown after a new one was given.
@@ -168,25 +168,6 @@ fn words(said: Option<&String>, unsaid: &str) -> String {
     output::plain(said.map_or(unsaid, String::as_str))
 }
 
-/// Tells each piece of news once.
-#[derive(Default)]
-struct Teller {
-    told: BTreeMap<&'static str, String>,
-    place: Option<String>,
-}
-
-impl Teller {
-    fn tell(&mut self, news: Vec<(&'static str, String)>) {
-        for (type_, text) in news {
-            if self.told.get(type_) != Some(&text) {
-                let place = self.place.as_ref().map_or_else(String::new, |place| format!("{place}: "));
-                output::note(&format!("{place}{text}"));
-                self.told.insert(type_, text);
-            }
-        }
-    }
-}
-
 /// A peer that is waited for, in one cluster.
 pub(crate) struct Watched<'a> {
     client: &'a Client,
@@ -203,7 +184,7 @@ impl<'a> Watched<'a> {
 
     /// The same, with the name of the cluster before each line.
     pub(crate) fn at(client: &'a Client, name: &'a str, place: &str) -> Self {
-        let teller = Teller { place: Some(place.to_owned()), ..Teller::default() };
+        let teller = Teller::at(place);
         Self { teller, ..Self::new(client, name) }
     }
 
@@ -272,14 +253,6 @@ pub(crate) enum Glance {
     Reached(Box<ForeignCluster>),
     /// Not yet, and what is missing.
     NotYet(String),
-}
-
-/// Whether it may be better in a moment: the server restarts, or is overloaded.
-fn is_passing(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code >= 500 || status.code == 429,
-        _ => true,
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
+use ferro_api::offloading::NamespaceOffloading;
 use ferro_fabric::door;
 use ferro_fabric::gateway::figures::Figures;
 use ferro_fabric::gateway::{self, Settings};
+use ferro_fabric::ipam;
 use ferro_fabric::manager::{self, Served};
+use ferro_fabric::routes;
+use ferro_offload::{namespaces, tenants, webhook};
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
@@ -61,6 +65,9 @@ pub(crate) struct GatewayArgs {
     /// The namespace with the key of the tunnels
     #[arg(long, env = "FERRO_KEY_NAMESPACE", default_value = "liqo-keys")]
     key_namespace: String,
+    /// The address at which peers reach it, where that is not one of the node's
+    #[arg(long, env = "FERRO_GATEWAY_ENDPOINT")]
+    endpoint: Option<IpAddr>,
 }
 
 impl Role {
@@ -88,9 +95,16 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         let (to_end, namespace) = (client.clone(), args.namespace.clone());
         let is_node = matches!(role, Role::Node);
         match role {
-            Role::Controller => controller(&tasks, &readiness, client, args, Metrics::register(&mut metrics)),
+            Role::Controller => {
+                let figures = ControllerFigures {
+                    peering: Metrics::register(&mut metrics),
+                    addresses: ipam::Metrics::register(&mut metrics),
+                    webhook: webhook::Metrics::register(&mut metrics),
+                };
+                controller(&tasks, &readiness, client, args, figures);
+            }
             Role::Auth => auth(&tasks, &readiness, client, args),
-            Role::Node => node(&tasks, &readiness, client, args),
+            Role::Node => node(&tasks, &readiness, client, args, routes::Metrics::register(&mut metrics)),
             Role::Gateway(own) => {
                 gateway(&tasks, &readiness, client, args, own, Figures::register(&mut metrics));
             }
@@ -99,14 +113,33 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
         tasks.ended().await;
         tasks.end().await;
         if is_node {
-            ferro_fabric::routes::farewell(to_end, &namespace).await;
+            routes::farewell(to_end, &namespace).await;
         }
         Ok(())
     })
 }
 
-/// A replica that waits for the Lease is ready as well: it does all that is asked of it.
-fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, metrics: Metrics) {
+/// What the controller counts.
+struct ControllerFigures {
+    peering: Metrics,
+    addresses: ipam::Metrics,
+    webhook: webhook::Metrics,
+}
+
+/// A replica that waits for the Lease is ready as well: it does all that is asked of it, and answers the webhook.
+fn controller(
+    tasks: &Tasks,
+    readiness: &Readiness,
+    client: Client,
+    args: Args,
+    figures: ControllerFigures,
+) {
+    let offloadings = Api::<NamespaceOffloading>::all(client.clone());
+    let offloadings = Watched::start(tasks, "offloadings", offloadings, watcher::Config::default());
+    let pending = readiness.pending("webhook");
+    let (api, namespace) = (client.clone(), args.namespace.clone());
+    let answers = webhook::serve(tasks.clone(), api, namespace, offloadings, figures.webhook, pending);
+    tasks.spawn("webhook", answers);
     let pending = readiness.pending("configuration");
     let configs = Api::<ClusterConfig>::all(client.clone());
     let config = Watched::start(tasks, "configuration", configs, watcher::Config::default());
@@ -117,11 +150,17 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
         let (api, namespace) = (client.clone(), args.namespace.clone());
         let work = async move {
             let home = ferro_peering::controller::home(&theirs, api, namespace, config);
-            theirs.spawn("network", manager::run::<Served>(theirs.clone(), home.clone()));
+            let network = manager::run::<Served>(theirs.clone(), home.clone(), figures.addresses);
+            theirs.spawn("network", network);
+            theirs.spawn("namespaces", namespaces::run(theirs.clone(), home.clone()));
+            theirs.spawn("tenants", tenants::run(theirs.clone(), home.clone()));
+            let certificates =
+                webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
+            theirs.spawn("webhook certificates", certificates);
             if let Some(address) = args.address {
                 theirs.spawn("door", door::keep(home.client.clone(), home.namespace.clone(), address));
             }
-            ferro_peering::controller::run(theirs, home, metrics).await
+            ferro_peering::controller::run(theirs, home, figures.peering).await
         };
         // The work holds the state of all controllers.
         Box::pin(leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work)).await
@@ -134,10 +173,10 @@ fn auth(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
     tasks.spawn("auth", ferro_peering::auth::serve(tasks.clone(), client, args.namespace, listen, pending));
 }
 
-fn node(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {
+fn node(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, metrics: routes::Metrics) {
     let pending = readiness.pending("routes");
-    let routes = ferro_fabric::routes::run(tasks.clone(), client.clone(), args.node.clone(), pending);
-    tasks.spawn("routes", routes);
+    let run = routes::run(tasks.clone(), client.clone(), args.node.clone(), metrics, pending);
+    tasks.spawn("routes", run);
     let pending = readiness.pending("watches");
     tasks.spawn("lan", ferro_peering::lan::run(tasks.clone(), client, args.namespace, args.node, pending));
 }
@@ -151,7 +190,7 @@ fn gateway(
     figures: Figures,
 ) {
     let pending = readiness.pending("tunnels");
-    let GatewayArgs { port, key_namespace } = own;
-    let settings = Settings { namespace: args.namespace, key_namespace, node: args.node, port };
+    let GatewayArgs { port, key_namespace, endpoint } = own;
+    let settings = Settings { namespace: args.namespace, key_namespace, node: args.node, port, endpoint };
     tasks.spawn("gateway", gateway::run(tasks.clone(), client, settings, figures, pending));
 }

@@ -12,7 +12,7 @@ use crate::ask;
 use crate::complete;
 use crate::introduction::Introduction;
 use crate::kube_args::KubeArgs;
-use crate::peers::Show;
+use crate::output::Show;
 use crate::progress::{self, Goal, Patience, Watched};
 use crate::this_cluster::ThisCluster;
 use crate::wait::Deadline;

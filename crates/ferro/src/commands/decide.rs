@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::complete;
 use crate::kube_args::KubeArgs;
-use crate::peers::{self, Show};
+use crate::output::Show;
+use crate::peers;
 use crate::progress::{Aim, Goal, Patience, Watched};
 use crate::wait::Deadline;
 

@@ -274,7 +274,8 @@ mod tests {
         let objects = ordered(chart::objects(&values, "liqo").unwrap()).unwrap();
         let kinds: Vec<_> = objects.iter().map(|object| Kind::of(object).unwrap().resource.kind).collect();
         assert_eq!(kinds[..2], ["Namespace", "ClusterConfig"]);
-        assert_eq!(kinds[kinds.len() - 4..], ["Deployment", "Deployment", "Deployment", "DaemonSet"]);
+        let last = ["Deployment", "Deployment", "Deployment", "DaemonSet", "MutatingWebhookConfiguration"];
+        assert_eq!(kinds[kinds.len() - last.len()..], last);
     }
 
     #[test]

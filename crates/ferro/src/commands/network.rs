@@ -10,7 +10,7 @@ pub(super) use overview::{share, time};
 use crate::complete;
 use crate::kube_args::KubeArgs;
 use crate::network::Network;
-use crate::output::{self, Format, View};
+use crate::output::View;
 
 /// Show the networks of this cluster and its peers, and how the tunnels fare
 ///
@@ -83,18 +83,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             }
         }
     })
-}
-
-/// Prints a value for machines, or else a text.
-fn print(
-    value: &impl serde::Serialize,
-    text: impl FnOnce(bool) -> String,
-    view: Option<View>,
-) -> anyhow::Result<()> {
-    match view {
-        Some(View::Json) => output::print_value(value, Format::Json),
-        Some(View::Yaml) => output::print_value(value, Format::Yaml),
-        Some(View::Wide) => output::print(text(true).as_bytes()),
-        None => output::print(text(false).as_bytes()),
-    }
 }

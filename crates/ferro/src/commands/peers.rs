@@ -2,10 +2,9 @@
 
 use ferro_api::discovery::ForeignCluster;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::json;
 
 use crate::kube_args::KubeArgs;
-use crate::output::{self, Format, View};
+use crate::output::{self, View};
 use crate::{peers, table};
 
 /// List the other clusters, and how far each peering has come
@@ -19,7 +18,10 @@ use crate::{peers, table};
   ferro peers -o json | jq '.items[].status.conditions'
 
   What a peering waits for, and what to do about it:
-    kubectl describe foreigncluster PEER")]
+    kubectl describe foreigncluster PEER
+
+  The namespaces that this cluster has there, and those that others have here:
+    ferro namespaces; ferro tenants")]
 pub(crate) struct Args {
     /// The format to print in
     #[arg(short, long, value_enum, value_name = "FORMAT")]
@@ -38,21 +40,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn show(known: &[ForeignCluster], view: Option<View>) -> anyhow::Result<()> {
-    let items = || known.iter().map(peers::presentable).collect::<Vec<_>>();
-    let list = || json!({"apiVersion": "v1", "kind": "List", "items": items()});
-    match view {
-        Some(View::Json) => output::print_value(&list(), Format::Json),
-        Some(View::Yaml) => output::print_value(&list(), Format::Yaml),
-        Some(View::Wide) | None if known.is_empty() => {
-            output::note(&capitalised(peers::nobody()));
-            Ok(())
-        }
-        Some(View::Wide) => output::print(table::peers(known, true, Timestamp::now()).as_bytes()),
-        None => output::print(table::peers(known, false, Timestamp::now()).as_bytes()),
-    }
+    let table = |wide| table::peers(known, wide, Timestamp::now());
+    output::objects(known, view, table, &capitalised(peers::nobody()))
 }
 
-fn capitalised(sentence: &str) -> String {
+/// A sentence on its own.
+pub(super) fn capitalised(sentence: &str) -> String {
     let mut letters = sentence.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).chain(['.']).collect()

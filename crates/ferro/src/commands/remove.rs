@@ -5,11 +5,12 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::unpeer::Force;
+use super::unpeer::{self, Force};
 use crate::complete;
 use crate::kube_args::KubeArgs;
 use crate::kube_errors::{Explain as _, found};
-use crate::peers::{self, Show};
+use crate::output::Show;
+use crate::peers;
 use crate::progress::{Patience, Watched};
 use crate::wait::Deadline;
 
@@ -50,7 +51,7 @@ async fn remove(args: &Args) -> anyhow::Result<()> {
     let client = args.kube.client().await?;
     let mut peer = peers::meant(&client, Some(&args.peer)).await?;
     let name = peer.name_any();
-    args.force.confirm(&name)?;
+    args.force.confirm(&unpeer::warning(&name))?;
     let deadline = Deadline::after(args.patience.timeout);
     if args.force.force {
         // Before the deletion, so that whoever sees that knows not to wait.

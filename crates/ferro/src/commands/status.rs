@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use ferro_api::config::ClusterConfig;
 use ferro_api::discovery::{ForeignCluster, PeeringState, PeeringStatus};
 use ferro_api::net::TunnelEndpoint;
+use ferro_api::offloading::NamespaceOffloading;
+use ferro_api::tenancy::Tenant;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::Api;
@@ -18,7 +20,7 @@ use crate::kube_args::KubeArgs;
 use crate::kube_errors::{Explain as _, found};
 use crate::output::{self, Format, View};
 use crate::this_cluster::{self, Identity};
-use crate::{chart, network, peers, table};
+use crate::{chart, network, offloading, peers, table, tenants};
 
 /// The label in which every object has the version that it came with.
 const VERSION: &str = "app.kubernetes.io/version";
@@ -56,6 +58,8 @@ struct Status {
     api_server_url: Option<String>,
     roles: Vec<Role>,
     peers: Peers,
+    namespaces: Namespaces,
+    tenants: Tenants,
     /// What is wrong, each with what to do about it.
     problems: Vec<String>,
 }
@@ -82,6 +86,20 @@ struct Peers {
     incoming: BTreeMap<&'static str, usize>,
 }
 
+/// How many namespaces use other clusters, in which phase.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Namespaces {
+    offloaded: usize,
+    phases: BTreeMap<&'static str, usize>,
+}
+
+/// How many other clusters use this one, and how many namespaces they have here.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Tenants {
+    known: usize,
+    namespaces: u32,
+}
+
 /// What is found in the cluster.
 struct Facts {
     namespace: String,
@@ -91,6 +109,8 @@ struct Facts {
     roles: Vec<Role>,
     peers: Vec<ForeignCluster>,
     tunnels: Vec<TunnelEndpoint>,
+    offloadings: Vec<NamespaceOffloading>,
+    tenants: Vec<Tenant>,
 }
 
 /// Shows the cluster.
@@ -130,6 +150,8 @@ impl Facts {
             config: this_cluster::config(client).await?,
             peers: peers::list(client).await?,
             tunnels: network::tunnels(client).await?,
+            offloadings: offloading::list(client).await?,
+            tenants: tenants::list(client).await?,
             namespace,
             version,
             roles,
@@ -169,6 +191,8 @@ impl Status {
             api_server_url: api_server,
             roles: facts.roles.iter().map(|role| Role { ..*role }).collect(),
             peers: Peers::of(&facts.peers),
+            namespaces: Namespaces::of(&facts.offloadings),
+            tenants: Tenants::of(&facts.tenants),
             problems: problems::of(facts),
         }
     }
@@ -185,6 +209,8 @@ impl Status {
         ];
         rows.extend(self.roles.iter().map(|role| (format!("{}:", role.name), role.text())));
         rows.push(("Peers:".into(), self.peers.text()));
+        rows.extend(self.namespaces.text().map(|text| ("Namespaces:".into(), text)));
+        rows.extend(self.tenants.text().map(|text| ("Tenants:".into(), text)));
         let rows: Vec<_> = rows.into_iter().map(|(key, value)| vec![key, output::plain(&value)]).collect();
         let mut text = table::aligned(&rows);
         text.push('\n');
@@ -238,6 +264,35 @@ impl Peers {
     }
 }
 
+impl Namespaces {
+    fn of(offloadings: &[NamespaceOffloading]) -> Self {
+        let mut namespaces = Self { offloaded: offloadings.len(), ..Self::default() };
+        for phase in offloadings.iter().filter_map(offloading::state) {
+            *namespaces.phases.entry(offloading::phase(phase)).or_default() += 1;
+        }
+        namespaces
+    }
+
+    /// Nothing where no namespace uses other clusters.
+    fn text(&self) -> Option<String> {
+        let phases: Vec<_> = self.phases.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
+        let phases = if phases.is_empty() { String::new() } else { format!("; {}", phases.join(", ")) };
+        (self.offloaded > 0).then(|| format!("{} on other clusters{phases}", self.offloaded))
+    }
+}
+
+impl Tenants {
+    fn of(tenants: &[Tenant]) -> Self {
+        let used = |tenant: &Tenant| tenant.status.as_ref()?.namespaces_used;
+        Self { known: tenants.len(), namespaces: tenants.iter().filter_map(used).sum() }
+    }
+
+    /// Nothing where nobody uses this cluster.
+    fn text(&self) -> Option<String> {
+        (self.known > 0).then(|| format!("{} with {} namespaces here", self.known, self.namespaces))
+    }
+}
+
 fn count(counts: &mut BTreeMap<&'static str, usize>, direction: Option<&PeeringStatus>) {
     if let Some(direction) = direction.filter(|direction| direction.state != PeeringState::None) {
         *counts.entry(table::state(direction.state)).or_default() += 1;
@@ -248,7 +303,9 @@ fn count(counts: &mut BTreeMap<&'static str, usize>, direction: Option<&PeeringS
 mod tests {
     use super::Status;
     use super::problems::tests::healthy;
+    use crate::offloading::tests::offloading;
     use crate::peers::tests::peer;
+    use crate::tenants::tests::{ROME, tenant};
     use serde_json::json;
 
     #[test]
@@ -286,6 +343,17 @@ Everything runs, but this cluster knows no other cluster yet; "
             "3 known; outgoing: 2 Established, 1 Pending; incoming: 1 Established"
         );
         assert!(status.text().ends_with("\n\nEverything is as it should be.\n"));
+    }
+
+    #[test]
+    fn namespaces_and_tenants_are_counted_where_there_are_some() {
+        let mut facts = healthy();
+        facts.peers.push(peer("a", &json!({"authUrl": "a"}), &json!({})));
+        facts.offloadings.push(offloading("shop", &json!({}), &json!({"offloadingPhase": "Ready"})));
+        facts.tenants.push(tenant("rome", ROME, &json!({}), &json!({"namespacesUsed": 2})));
+        let text = Status::of(&facts).text();
+        assert!(text.contains("Namespaces:         1 on other clusters; 1 Ready\n"), "{text}");
+        assert!(text.contains("Tenants:            1 with 2 namespaces here\n"), "{text}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod facts;
 mod live;
+mod lost;
+mod send;
 mod target;
 mod text;
 
@@ -28,7 +30,7 @@ use target::Wanted;
   To a Service, wherever its endpoints are:
     ferro trace --from client -n shop --to web.shop:80
 
-  And ask the parts that it passes how they fare:
+  And send packets along it, and ask the parts that it passes how they fare:
     ferro trace --from client --to 10.0.0.5 --live")]
 pub(crate) struct Args {
     /// The pod that sends
@@ -43,7 +45,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IP|SERVICE")]
     to: Wanted,
 
-    /// Also ask the node role, the gateway and the tunnel on the way how they fare
+    /// Also send packets from the pod, and ask the parts on the way how they fare
+    ///
+    /// For a few seconds a container without rights runs beside those of the pod. Kubernetes lists it there, as ended, for
+    /// as long as the pod exists.
     #[arg(long)]
     live: bool,
 

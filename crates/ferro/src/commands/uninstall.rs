@@ -1,6 +1,7 @@
 //! `ferro uninstall`: takes everything out of a cluster again, however it was put there.
 
 mod custom;
+mod namespaces;
 mod peerings;
 mod roles;
 mod sweep;
@@ -11,6 +12,7 @@ use anyhow::bail;
 use ferro_api::config::ClusterConfig;
 use ferro_api::discovery::{ForeignCluster, SearchDomain};
 use ferro_api::names::labels;
+use ferro_api::offloading::NamespaceOffloading;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -26,8 +28,9 @@ use crate::wait::{self, Deadline};
 
 /// Remove Ferrofluid from a cluster
 ///
-/// Removes the roles, their rights, all objects of our kinds and the kinds themselves, and the namespaces that
-/// were made for all of this. End the peerings first, so that the other clusters forget about this one.
+/// Takes namespaces off other clusters, and removes what other clusters have here; then the roles, their rights, all
+/// objects of our kinds and the kinds themselves, and the namespaces that were made for all of this. End the peerings
+/// first, so that the other clusters forget about this one.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   Remove everything from the cluster of the current context, and wait until it is gone:
@@ -74,8 +77,8 @@ async fn uninstall(args: &Args) -> anyhow::Result<()> {
     let installation = Installation::find(&client).await?;
     let is_attended = installation.as_ref().is_some_and(|installation| installation.is_running);
     let removal = Removal { client: &client, patience: args.timeout, is_attended, force: args.force };
-    let (clusters, others) = custom_kinds(&client).await?;
-    removal.refuse_in_vain(&[clusters.as_slice(), &others].concat()).await?;
+    let stages = custom_kinds(&client).await?;
+    removal.refuse_in_vain(&stages.concat()).await?;
     if !args.yes {
         confirm(args, &found)?;
     }
@@ -83,10 +86,13 @@ async fn uninstall(args: &Args) -> anyhow::Result<()> {
     let patience = || Deadline::after(args.timeout);
     let roles = Roles { client: &client, force: args.force };
     roles.close_doors(patience()).await?;
-    removal.remove(&clusters).await?;
-    removal.remove(&others).await?;
+    namespaces::unlabel(&client).await?;
+    for kinds in &stages {
+        removal.remove(kinds).await?;
+    }
     roles.stop(patience()).await?;
     sweep::sweep(&client, installation.as_ref()).await?;
+    namespaces::unmark(&client).await?;
     if args.wait {
         await_gone(&client, patience()).await?;
     }
@@ -94,15 +100,26 @@ async fn uninstall(args: &Args) -> anyhow::Result<()> {
     tell_about(&peers)
 }
 
-/// Our kinds: first those that other clusters are known by, whose end brings about the end of many more, then the
-/// rest. The configuration is not among them: whoever finishes needs it to the last.
-async fn custom_kinds(client: &Client) -> anyhow::Result<(Vec<Kind>, Vec<Kind>)> {
+/// Our kinds, in the order in which their objects go: first those by which namespaces use other clusters, as long as
+/// these can be told; then those that other clusters are known by, whose end brings about the end of many more, such as
+/// their Tenants; then the rest. The configuration is not among them: whoever finishes needs it to the last.
+async fn custom_kinds(client: &Client) -> anyhow::Result<[Vec<Kind>; 3]> {
     let ours = ListParams::default().labels(&labels::PART_OF.selector());
     let definitions = Api::<CustomResourceDefinition>::all(client.clone()).list(&ours).await;
     let definitions = definitions.explain(|| "list the kinds".into())?;
-    let kinds = definitions.iter().map(Kind::defined_by).collect::<anyhow::Result<Vec<_>>>()?;
-    let is_first = |kind: &Kind| kind.is::<ForeignCluster>() || kind.is::<SearchDomain>();
-    Ok(kinds.into_iter().filter(|kind| !kind.is::<ClusterConfig>()).partition(is_first))
+    let mut stages = [const { Vec::new() }; 3];
+    for definition in &definitions.items {
+        let kind = Kind::defined_by(definition)?;
+        let [namespaces, clusters, others] = &mut stages;
+        if kind.is::<NamespaceOffloading>() {
+            namespaces.push(kind);
+        } else if kind.is::<ForeignCluster>() || kind.is::<SearchDomain>() {
+            clusters.push(kind);
+        } else if !kind.is::<ClusterConfig>() {
+            others.push(kind);
+        }
+    }
+    Ok(stages)
 }
 
 fn confirm(args: &Args, found: &[Item]) -> anyhow::Result<()> {
@@ -136,8 +153,8 @@ fn tell_about(peers: &[String]) -> anyhow::Result<()> {
         return Ok(());
     }
     output::line(&format!(
-        "Left behind on {}, perhaps: a namespace, a node and a certificate for this cluster. Remove them there with \
-         'ferro remove'.",
+        "Left behind on {}, perhaps: namespaces, a node and a certificate for this cluster. Remove them there with 'ferro \
+         remove'.",
         peers.join(", ")
     ))
 }

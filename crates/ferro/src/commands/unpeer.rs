@@ -6,7 +6,8 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::kube_args::KubeArgs;
-use crate::peers::{self, Show};
+use crate::output::Show;
+use crate::peers;
 use crate::progress::{Aim, Goal, Patience, Watched};
 use crate::wait::Deadline;
 use crate::{ask, complete, output};
@@ -76,16 +77,17 @@ pub(crate) struct Force {
 
 impl Force {
     /// Says what stays behind, and asks whether to go on.
-    pub(crate) fn confirm(&self, peer: &str) -> anyhow::Result<()> {
+    pub(crate) fn confirm(&self, warning: &str) -> anyhow::Result<()> {
         if !self.force {
             return Ok(());
         }
-        output::note(&warning(peer));
+        output::note(warning);
         if self.yes { Ok(()) } else { ask::confirm("This cannot be undone.", "nothing was changed") }
     }
 }
 
-fn warning(peer: &str) -> String {
+/// What may stay behind when a peering is ended without the peer.
+pub(super) fn warning(peer: &str) -> String {
     format!(
         "This does not wait for {peer}. If {peer} still runs, there stay behind on it, perhaps: pods that this cluster \
          has there, its request and offer, and a node and a namespace for this cluster; remove them there with 'ferro \
@@ -101,7 +103,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 async fn unpeer(args: &Args) -> anyhow::Result<()> {
     let client = args.kube.client().await?;
     let name = peers::meant(&client, Some(&args.peer)).await?.name_any();
-    args.force.confirm(&name)?;
+    args.force.confirm(&warning(&name))?;
     let deadline = Deadline::after(args.patience.timeout);
     let peer = peers::change(&client, &name, &args.which.patch(args.force.force)).await?;
     if !args.patience.wait {

@@ -97,7 +97,7 @@ impl Named {
 /// Prints the overview.
 pub(super) fn show(network: &Network, view: Option<View>) -> anyhow::Result<()> {
     let overview = Overview::of(network);
-    super::print(&overview, |wide| overview.text(wide, Timestamp::now()), view)
+    output::value(&overview, |wide| overview.text(wide, Timestamp::now()), view)
 }
 
 impl Overview {

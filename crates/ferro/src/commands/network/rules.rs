@@ -34,12 +34,12 @@ pub(super) fn show(network: &Network, wanted: Option<&str>, view: Option<View>) 
     if shown.items.is_empty() && !matches!(view, Some(View::Json | View::Yaml)) {
         output::note("There is no tunnel to any peer yet; 'ferro network' says what is missing.");
     }
-    super::print(&shown, |_| shown.text(), view)
+    output::value(&shown, |_| shown.text(), view)
 }
 
 impl Shown {
     fn of(network: &Network, wanted: Option<&str>) -> anyhow::Result<Self> {
-        let (table, problems) = tables(&network.endpoints, &network.mappings);
+        let (table, problems) = tables(&network.endpoints, &network.mappings, network.reach);
         let only = wanted.map(|wanted| meant(network, wanted)).transpose()?;
         let is_meant = |id: &str| only.as_ref().is_none_or(|only| only == id);
         let problems: Vec<_> =
@@ -154,8 +154,8 @@ Chain LIQO-PRRT-MAP-CLS-{TURIN} (turin)
         let text = Shown::of(&network, None).unwrap().text();
         assert!(
             text.ends_with(
-                "\nWhat is not used:\n- NatMapping natmapping-turin: 10.244.0.9 is a pod of this cluster, which needs no \
-                 redirection\n"
+                "\nWhat is not used:\n- NatMapping natmapping-turin: 10.244.0.9 is a pod of this cluster; only 10.0.40.9, \
+                 its name there, can stand for it\n"
             ),
             "{text}"
         );

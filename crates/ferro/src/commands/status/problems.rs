@@ -7,9 +7,9 @@ use ferro_core::policy::WAITS_FOR_DECISION;
 use kube::ResourceExt as _;
 
 use super::{Facts, Role};
-use crate::{chart, network, peers};
+use crate::{chart, network, offloading, peers, tenants};
 
-/// How many peers are complained about.
+/// How many complaints of one sort there are.
 const SHOWN: usize = 10;
 
 /// All that is wrong, the most important first.
@@ -43,12 +43,24 @@ pub(super) fn of(facts: &Facts) -> Vec<String> {
         .iter()
         .filter_map(|peer| of_peer(peer).or_else(|| of_tunnel(peer, &facts.tunnels)))
         .collect();
-    let more = of_peers.len().saturating_sub(SHOWN);
-    problems.extend(of_peers.into_iter().take(SHOWN));
-    if more > 0 {
-        problems.push(format!("{more} more peers need attention; see 'ferro peers'"));
-    }
+    problems.extend(cut(of_peers, "peers need attention; see 'ferro peers'"));
+    let names = peers::names(&facts.peers);
+    let of_namespaces =
+        facts.offloadings.iter().flat_map(|one| offloading::complaints(one, &names)).collect();
+    problems.extend(cut(of_namespaces, "things are wrong with namespaces; see 'ferro namespaces'"));
+    let of_tenants = facts.tenants.iter().filter_map(tenants::complaint).collect();
+    problems.extend(cut(of_tenants, "Tenants need attention; see 'ferro tenants'"));
     problems
+}
+
+/// The first of them, and how many more there are.
+fn cut(mut all: Vec<String>, rest: &str) -> Vec<String> {
+    let more = all.len().saturating_sub(SHOWN);
+    all.truncate(SHOWN);
+    if more > 0 {
+        all.push(format!("{more} more {rest}"));
+    }
+    all
 }
 
 fn of_role(role: &Role, namespace: &str) -> Option<String> {
@@ -102,6 +114,7 @@ pub(super) mod tests {
     use crate::chart;
     use crate::commands::status::{Facts, Pods, Role};
     use crate::network::tests::{connected, joined, tunnel};
+    use crate::offloading::tests::{MILAN, half, offloading};
     use crate::peers::tests::peer;
     use crate::this_cluster::Identity;
     use ferro_api::config::{ClusterConfig, ClusterConfigStatus};
@@ -133,6 +146,8 @@ pub(super) mod tests {
             ],
             peers: Vec::new(),
             tunnels: Vec::new(),
+            offloadings: Vec::new(),
+            tenants: Vec::new(),
         }
     }
 
@@ -198,6 +213,14 @@ pub(super) mod tests {
         assert_eq!(of(&facts), ["turin: the tunnel is in error: no route to 192.0.2.2; see 'ferro network'"]);
         facts.tunnels = vec![tunnel(&connected())];
         assert_eq!(of(&facts), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_namespace_that_does_not_arrive_is_a_problem() {
+        let mut facts = healthy();
+        facts.peers.push(peer("milan", &json!({"clusterIdentity": {"clusterID": MILAN}}), &json!({})));
+        facts.offloadings.push(offloading("shop", &json!({}), &half()));
+        assert_eq!(of(&facts), ["shop: milan has a namespace of that name"]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub(super) async fn snapshot(
         target: target(client, namespace, wanted).await?,
         networks: network.known.clone(),
         external_mode: network.external_mode,
+        reach: network.reach,
         gateway: network
             .gateway
             .as_ref()

@@ -1,10 +1,10 @@
-//! What the parts on a way say of themselves at this moment.
+//! What is found out at this moment: how far packets from the pod get, and what the parts on the way say of themselves.
 //!
-//! A command has no place inside the cluster from which it could send packets. It asks those that have: the tunnel is
-//! probed by the gateway all the time, and roles tell whether they are ready, through the API server. A probe that is sent
-//! along the whole way would be one more kind of check here.
+//! Packets are sent in the pod itself. Between the gateways they are not needed: these probe the tunnel all the time, and
+//! tell what they measure. What may not be tried or asked is unknown, which is not the same as broken.
 
 use ferro_api::net::TunnelEndpoint;
+use ferro_core::network::trace::probe::{Probed, State, judge};
 use ferro_core::network::trace::{Link, Snapshot, Way, complaint};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -12,6 +12,8 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::Serialize;
 
+use super::lost::Lost;
+use super::send::{send, targets};
 use crate::commands::network::{share, time};
 use crate::kube_errors::Explain as _;
 use crate::network::Network;
@@ -67,7 +69,7 @@ pub(super) async fn checks(
     let gateway = snapshot.gateway.as_ref().map(|gateway| gateway.node.as_str());
     let mut nodes: Vec<&str> = snapshot.source.node.as_deref().into_iter().chain(gateway).collect();
     nodes.dedup();
-    let mut checks = Vec::new();
+    let mut checks = packets(client, &pods, snapshot, ways).await;
     for node in nodes {
         checks.push(role(client, &pods, chart::NODE, node, Link::Node).await);
     }
@@ -82,14 +84,71 @@ pub(super) async fn checks(
     Ok(checks)
 }
 
+/// Sends packets along all ways to peers that are whole as computed, and tells how far they got.
+async fn packets(client: &Client, pods: &[Pod], snapshot: &Snapshot, ways: &[Way]) -> Vec<Check> {
+    let whole: Vec<_> = ways.iter().filter(|way| way.broken.is_none() && way.peer.is_some()).collect();
+    let to = targets(whole.iter().filter_map(|way| way.to));
+    if to.is_empty() {
+        return Vec::new();
+    }
+    let node = snapshot.source.node.as_deref().unwrap_or_default();
+    let Some(image) = of_role(pods, chart::NODE, node).and_then(image) else { return Vec::new() };
+    let gateway = snapshot.gateway.as_ref().and_then(|on| of_role(pods, chart::GATEWAY, &on.node));
+    let before = lost(client, gateway).await;
+    let pod = snapshot.source.pod.split_once('/').unwrap_or_default();
+    let answers = match send(client, pod, image, &to).await {
+        Ok(answers) => answers,
+        Err(error) => return vec![unsent(&snapshot.source.pod, &error)],
+    };
+    let after = lost(client, gateway).await;
+    let heard = |way: &Way| answers.iter().find(|(to, _)| way.to == Some((**to).into()));
+    let judged = whole.iter().filter_map(|way| {
+        let (_, heard) = heard(way)?;
+        Some(judge(way, heard, way.peer.as_deref().and_then(|peer| before.is_up(&after, peer))))
+    });
+    judged.flatten().map(seen).collect()
+}
+
+fn unsent(pod: &str, error: &anyhow::Error) -> Check {
+    let message = format!("no packets could be sent from it: {error:#}");
+    Check { link: Link::Pod, subject: format!("pod {pod}"), outcome: Outcome::Unknown, message }
+}
+
+/// What packets tell of a place.
+fn seen(probed: Probed) -> Check {
+    let (outcome, message) = match probed.state {
+        State::Answered(ip) => (Outcome::Good, format!("answers to packets of the pod, as {ip}")),
+        State::Passed => (Outcome::Good, "passes packets on".into()),
+        State::Broken(gap) => (Outcome::Bad, gap.to_string()),
+        State::Unknown(gap) => (Outcome::Unknown, gap.to_string()),
+    };
+    Check { link: probed.link, subject: probed.place.to_string(), outcome, message }
+}
+
+/// What the gateway says about its probes; nothing where it cannot be asked.
+async fn lost(client: &Client, gateway: Option<&Pod>) -> Lost {
+    let Some((pod, port)) = gateway.and_then(|pod| Some((pod, health_port(pod)?))) else {
+        return Lost::default();
+    };
+    Lost::read(&ask(client, pod, port, "metrics").await.unwrap_or_default())
+}
+
+/// The pod of a role on a node.
+fn of_role<'a>(pods: &'a [Pod], name: &str, node: &str) -> Option<&'a Pod> {
+    pods.iter().find(|pod| {
+        let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        on == Some(node) && pod.labels().get(NAME).is_some_and(|label| label == name)
+    })
+}
+
+fn image(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.containers.first()?.image.as_deref()
+}
+
 /// Asks a role on a node whether it is ready.
 async fn role(client: &Client, pods: &[Pod], name: &str, node: &str, link: Link) -> Check {
     let subject = format!("{name} on {node}");
-    let is_meant = |pod: &&Pod| {
-        let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        on == Some(node) && pod.labels().get(NAME).is_some_and(|label| label == name)
-    };
-    let Some(pod) = pods.iter().find(is_meant) else {
+    let Some(pod) = of_role(pods, name, node) else {
         let message = format!("{name} does not run on {node}; see 'ferro status'");
         return Check { link, subject, outcome: Outcome::Bad, message };
     };
@@ -97,7 +156,7 @@ async fn role(client: &Client, pods: &[Pod], name: &str, node: &str, link: Link)
         let message = format!("the pod {} has no port named {HEALTH}", pod.name_any());
         return Check { link, subject, outcome: Outcome::Unknown, message };
     };
-    let (outcome, message) = answer(ask(client, pod, port).await, &pod.name_any());
+    let (outcome, message) = answer(ask(client, pod, port, "readyz").await, &pod.name_any());
     Check { link, subject, outcome, message }
 }
 
@@ -107,9 +166,9 @@ fn health_port(pod: &Pod) -> Option<i32> {
     ports.find(|port| port.name.as_deref() == Some(HEALTH)).map(|port| port.container_port)
 }
 
-async fn ask(client: &Client, pod: &Pod, port: i32) -> kube::Result<String> {
+async fn ask(client: &Client, pod: &Pod, port: i32, what: &str) -> kube::Result<String> {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/readyz");
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/{what}");
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request_text(request).await
 }
@@ -169,14 +228,17 @@ pub(super) fn text(checks: &[Check]) -> String {
         };
         [check.subject.as_str(), outcome, &check.message].map(output::plain).into()
     };
-    let head = ["ASKED", "RESULT", "WHAT IT SAYS"].map(str::to_owned).into();
+    let head = ["TRIED", "RESULT", "WHAT IS FOUND"].map(str::to_owned).into();
     format!("\n{}", table::aligned(&std::iter::once(head).chain(checks.iter().map(row)).collect::<Vec<_>>()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome, answer, health_port, text, tunnel};
+    use super::{Outcome, answer, health_port, image, of_role, seen, text, tunnel, unsent};
     use crate::network::tests;
+    use ferro_core::network::trace::probe::{Gap, Probed, State};
+    use ferro_core::network::trace::{Link, Place};
+    use k8s_openapi::api::core::v1::Pod;
     use kube::core::Status;
     use serde_json::{from_value, json};
 
@@ -206,11 +268,31 @@ mod tests {
         assert_eq!(bad.message, "the tunnel to turin is in error: no route");
         assert_eq!(
             text(&[good]),
-            "\nASKED             RESULT   WHAT IT SAYS\ntunnel to turin   good     is connected; round trip 812us, lost 0.4%, \
+            "\nTRIED             RESULT   WHAT IS FOUND\ntunnel to turin   good     is connected; round trip 812us, lost 0.4%, \
              measured 5s ago\n"
         );
         let silent = tunnel("turin", &tests::tunnel(&json!({"status": "connected"})), now);
         assert_eq!(silent.outcome, Outcome::Unknown);
+    }
+
+    #[test]
+    fn the_first_broken_link_is_named_by_the_packets() {
+        let probed = |place, link, state| seen(Probed { place, link, state });
+        let node = Place::Node("rome-2".into());
+        let good = probed(node.clone(), Link::Pod, State::Answered("10.244.0.1".parse().unwrap()));
+        let overlay = Place::Overlay("rome-1".into());
+        let gap = Gap::Overlay { node: "rome-1".into() };
+        let bad = probed(overlay, Link::Overlay, State::Broken(gap));
+        let table = text(&[good.clone(), probed(node, Link::Pod, State::Passed)]);
+        assert!(
+            table.contains("node rome-2   good     answers to packets of the pod, as 10.244.0.1\n"),
+            "{table}"
+        );
+        assert!(table.contains("node rome-2   good     passes packets on\n"), "{table}");
+        let error = super::super::verdict(&[], &[good, bad]).unwrap_err().to_string();
+        assert!(error.starts_with("the way is broken at the overlay: packets get to the node"), "{error}");
+        let unknown = unsent("default/client", &anyhow::anyhow!("cannot start a container"));
+        assert!(super::super::verdict(&[], &[unknown]).is_ok());
     }
 
     #[test]
@@ -220,5 +302,19 @@ mod tests {
         ]}]}});
         assert_eq!(health_port(&from_value(pod).unwrap()), Some(9441));
         assert_eq!(health_port(&from_value(json!({"metadata": {}})).unwrap()), None);
+    }
+
+    #[test]
+    fn the_image_is_the_one_that_the_node_has() {
+        let pod = |node: &str| -> Pod {
+            from_value(json!({
+                "metadata": {"labels": {"app.kubernetes.io/name": "ferro-node"}},
+                "spec": {"nodeName": node, "containers": [{"name": "node", "image": format!("ferro:{node}")}]},
+            }))
+            .unwrap()
+        };
+        let pods = [pod("rome-1"), pod("rome-2")];
+        assert_eq!(of_role(&pods, "ferro-node", "rome-2").and_then(image), Some("ferro:rome-2"));
+        assert!(of_role(&pods, "ferro-gateway", "rome-2").is_none());
     }
 }

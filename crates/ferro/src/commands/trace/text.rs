@@ -141,6 +141,7 @@ mod tests {
             names: network.names(),
             networks: network.known,
             external_mode: false,
+            reach: network.reach,
             gateway: Some(Gateway { node: "rome-1".into(), node_ip: "172.18.0.2".parse().unwrap() }),
             nodes: [("rome-1".to_owned(), node("172.18.0.2")), ("rome-2".to_owned(), node("172.18.0.3"))]
                 .into(),
@@ -161,7 +162,7 @@ From default/client to 10.0.0.5 in turin
 WHERE                BEFORE                   AFTER                    WHAT HAPPENS
 pod default/client   10.244.0.7 > 10.0.0.5    same                     sends
 node rome-2          10.244.0.7 > 10.0.0.5    same                     route 10.0.0.0/24 via 172.18.0.2 dev ferro.vxlan
-overlay to rome-1    10.244.0.7 > 10.0.0.5    same                     VXLAN to 172.18.0.2, UDP port 51880
+overlay to rome-1    10.244.0.7 > 10.0.0.5    same                     VXLAN to 172.18.0.2, UDP port 18800
 gateway on rome-1    10.244.0.7 > 10.0.0.5    10.0.40.7 > 10.0.0.5     10.244.0.7 becomes 10.0.40.7, as turin names it
 tunnel to turin      10.0.40.7 > 10.0.0.5     same                     WireGuard to 192.0.2.2:30020
 gateway of turin     10.0.40.7 > 10.0.0.5     10.0.40.7 > 10.244.0.5   10.0.0.5 becomes 10.244.0.5, as it is named there

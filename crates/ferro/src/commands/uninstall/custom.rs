@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::bail;
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::annotations;
+use ferro_api::offloading::NamespaceOffloading;
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -78,7 +79,7 @@ impl Removal<'_> {
         for kind in kinds {
             let items = kind.list(self.client, &ListParams::default()).await?;
             for item in items.iter().filter(|item| !item.is_going()) {
-                if self.force && kind.is::<ForeignCluster>() {
+                if self.force && (kind.is::<ForeignCluster>() || kind.is::<NamespaceOffloading>()) {
                     self.annotate(item).await?;
                 }
                 item.delete(self.client, &DeleteParams::background()).await?;
@@ -178,9 +179,15 @@ mod tests {
 
     #[test]
     fn only_finalizers_of_our_domain_are_ours() {
-        for finalizer in
-            [finalizers::PEERING, finalizers::REPLICATION, finalizers::VIRTUAL_NODE, finalizers::TUNNEL]
-        {
+        for finalizer in [
+            finalizers::PEERING,
+            finalizers::REPLICATION,
+            finalizers::VIRTUAL_NODE,
+            finalizers::TUNNEL,
+            finalizers::OFFLOADING,
+            finalizers::NAMESPACE_MAP,
+            finalizers::TENANT,
+        ] {
             assert!(is_ours(finalizer), "{finalizer}");
         }
         for finalizer in ["foregroundDeletion", "kubernetes", "notliqo.io/x", "example.org/liqo.io"] {

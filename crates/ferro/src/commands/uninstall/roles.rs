@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use ferro_api::names::labels;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
@@ -23,8 +24,13 @@ pub(super) struct Roles<'a> {
 }
 
 impl Roles<'_> {
-    /// Ends the roles through which new peers come in, so that nothing is made anew while objects are removed.
+    /// Ends the roles through which new peers come in, so that nothing is made anew while objects are removed; and no pod
+    /// is shown to the webhook any more, since nobody may answer from now on.
     pub(super) async fn close_doors(&self, deadline: Deadline) -> anyhow::Result<()> {
+        for item in Kind::cluster::<MutatingWebhookConfiguration>().ours(self.client).await? {
+            item.delete(self.client, &DeleteParams::background()).await?;
+            output::line(&format!("{item} removed"))?;
+        }
         self.remove(deadline, |item| [chart::AUTH, chart::NODE].contains(&item.name())).await?;
         for item in Kind::namespaced::<ConfigMap>().ours(self.client).await? {
             if item.name().starts_with(SIGHTINGS) {
