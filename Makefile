@@ -31,10 +31,11 @@ soak: root build
 lint: setup
 	scripts/lint
 
-## bench: figures, each beside a goal
+## bench: figures of optimised programs, each beside a goal
 bench: root build
 	$(RIG) build
-	target/debug/bench
+	cargo build --quiet --release --package rig --package ferro --bins
+	target/release/bench
 	scripts/nothing-left
 
 ## image: the OCI archive of ferro, one static binary

@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ferro_api::config::Reach;
 use ferro_api::crds;
-use ferro_api::proto::gateway::{Acknowledged, Change};
-use ferro_core::network::{Answer, Naming, Offered, OwnNetworks, default_pools};
+use ferro_api::proto::gateway::{Acknowledged, Change, Tunnels};
+use ferro_core::network::{Answer, Ipam, Naming, Offered, OwnNetworks, default_pools};
 use ferro_fabric::ipam::client::{self, Identity};
-use ferro_fabric::ipam::{GATEWAY, Handle};
+use ferro_fabric::ipam::{GATEWAY, Handle, in_force};
 use futures::stream;
 use http::Uri;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::topology::Cluster;
@@ -41,6 +42,7 @@ pub fn own() -> Result<OwnNetworks> {
         service: "10.96.0.0/16".parse()?,
         reserved: BTreeSet::new(),
         pools: default_pools(),
+        reach: Reach::Default,
     })
 }
 
@@ -84,15 +86,22 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Follows the address manager, and comes again when it is cut off.
-    pub async fn start(admin: &Client, namespace: &str, origin: &Uri, manner: Manner) -> Result<Self> {
+    /// Follows the address manager, and comes again when it is cut off. It says that it has a tunnel to each peer, under
+    /// the names that are known there.
+    pub async fn start(
+        admin: &Client,
+        namespace: &str,
+        origin: &Uri,
+        manner: Manner,
+        known: watch::Receiver<Arc<Ipam>>,
+    ) -> Result<Self> {
         let rules = Arc::default();
         let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace);
         let task = {
             let (rules, origin) = (Arc::clone(&rules), origin.clone());
             tokio::spawn(async move {
                 loop {
-                    _ = follow(&secrets, origin.clone(), &rules, manner).await;
+                    _ = follow(&secrets, origin.clone(), &rules, manner, known.clone()).await;
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             })
@@ -132,24 +141,37 @@ async fn follow(
     origin: Uri,
     rules: &Mutex<Option<Rules>>,
     manner: Manner,
+    mut known: watch::Receiver<Arc<Ipam>>,
 ) -> Result<()> {
     let identity = Identity::from_secret(&secrets.get(GATEWAY).await?)?;
     let mut client = client::gateway(&identity, origin)?;
     let (say, said) = mpsc::channel::<Acknowledged>(16);
     let said = stream::unfold(said, |mut said| async move { Some((said.recv().await?, said)) });
     let mut changes = client.follow(said).await?.into_inner();
-    while let Some(change) = changes.message().await? {
-        let acknowledged = Acknowledged { epoch: change.epoch.clone(), revision: change.revision };
-        match manner {
-            Manner::Promptly | Manner::Never => {}
-            Manner::After(pause) => tokio::time::sleep(pause).await,
+    let mut acknowledged = Acknowledged::default();
+    loop {
+        tokio::select! {
+            change = changes.message() => {
+                let Some(change) = change? else { return Ok(()) };
+                (acknowledged.epoch, acknowledged.revision) = (change.epoch.clone(), change.revision);
+                if let Manner::After(pause) = manner {
+                    tokio::time::sleep(pause).await;
+                }
+                take_in(&mut rules.lock().unwrap_or_else(PoisonError::into_inner), change);
+            }
+            agreed = known.changed() => agreed?,
         }
-        take_in(&mut rules.lock().unwrap_or_else(PoisonError::into_inner), change);
+        acknowledged.tunnels = Some(tunnels(&known.borrow_and_update()));
         if !matches!(manner, Manner::Never) {
-            say.send(acknowledged).await.context("nobody hears it")?;
+            say.send(acknowledged.clone()).await.context("nobody hears it")?;
         }
     }
-    Ok(())
+}
+
+/// A tunnel to each peer with whom all is agreed on.
+fn tunnels(known: &Ipam) -> Tunnels {
+    let agreed = known.peers().iter().filter(|(_, agreement)| agreement.ours.is_some());
+    Tunnels { all: agreed.map(|(peer, agreement)| in_force(peer, agreement)).collect() }
 }
 
 fn take_in(rules: &mut Option<Rules>, change: Change) {

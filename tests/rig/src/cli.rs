@@ -33,6 +33,7 @@ Examples:
   rig kubeconfig a > a.conf          then: kubectl --kubeconfig a.conf get nodes
   rig cut a b && rig heal a b        break the wire between them, and mend it
   rig kill a/kube-apiserver          it stays dead until: rig restart a/kube-apiserver
+  rig reboot a/2                     pull the plug of the second node of a, and start it again
   rig shell a/2                      a shell on the second node of a
   rig down                           nothing is left";
 
@@ -94,6 +95,11 @@ enum Command {
     Restart {
         /// CLUSTER/COMPONENT or CLUSTER/NODE/COMPONENT
         target: String,
+    },
+    /// Pull the plug of a node and start it again
+    Reboot {
+        /// CLUSTER/NODE
+        place: String,
     },
     /// Open a shell on a node, or run a command there
     Shell {
@@ -160,13 +166,12 @@ impl Up {
     fn specs(self) -> Vec<ClusterSpec> {
         let spec = |name: &String| {
             let spec = ClusterSpec {
-                name: name.clone(),
                 nodes: self.nodes,
                 pod_cidr: self.pod_cidr,
                 service_cidr: self.service_cidr,
                 cni: self.cni,
                 bare: self.bare,
-                signs: true,
+                ..ClusterSpec::named(name)
             };
             if self.same_cidrs { spec.with_same_cidrs() } else { spec }
         };
@@ -195,6 +200,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Heal { a, b } => rig.ask(&Request::Heal { from: a, to: b }, |_, _| {}).map(drop),
         Command::Kill { target } => rig.ask(&Request::Kill(target), |_, _| {}).map(drop),
         Command::Restart { target } => rig.ask(&Request::Restart(target), |_, _| {}).map(drop),
+        Command::Reboot { place } => rig.ask(&Request::Reboot(place), |_, _| {}).map(drop),
         Command::Shell { place, command } => shell(&rig, &place, command),
         Command::Image { package, tag, output } => image(&package, &tag, &output),
         Command::Supervise { instance } => runtime()?.block_on(supervisor::serve(&instance)),

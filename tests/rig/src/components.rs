@@ -2,7 +2,7 @@
 //!
 //! Pure, so that a reader sees a whole cluster on one page and a test can check it without starting anything.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,8 @@ use crate::tools::Programs;
 
 /// Image that holds a pod's namespaces open; the kubelet and containerd must agree on it.
 pub const PAUSE_IMAGE: &str = "rig/pause:1";
+/// How long an audit log grows before it is begun anew; the one before it is kept.
+const AUDIT_MEGABYTES: u32 = 200;
 
 /// One process of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +68,10 @@ impl Layout<'_> {
     fn pki(&self, file: &str) -> String {
         Pki::of(self.state).path(file)
     }
+
+    fn audit_policy(&self) -> PathBuf {
+        self.state.join("audit.json")
+    }
 }
 
 fn flags<const N: usize>(pairs: [(&str, String); N]) -> Vec<String> {
@@ -87,7 +93,7 @@ fn etcd(layout: &Layout<'_>) -> Component {
 }
 
 fn api_server(layout: &Layout<'_>) -> Component {
-    let arguments = flags([
+    let mut arguments = flags([
         ("advertise-address", layout.plan.control_plane().to_string()),
         ("secure-port", "6443".into()),
         ("etcd-servers", "http://127.0.0.1:2379".into()),
@@ -113,6 +119,14 @@ fn api_server(layout: &Layout<'_>) -> Component {
         ("proxy-client-cert-file", layout.pki("front-proxy-client.crt")),
         ("proxy-client-key-file", layout.pki("front-proxy-client.key")),
     ]);
+    if layout.plan.audited {
+        arguments.extend(flags([
+            ("audit-policy-file", layout.audit_policy().display().to_string()),
+            ("audit-log-path", audit_log(layout.state).display().to_string()),
+            ("audit-log-maxsize", AUDIT_MEGABYTES.to_string()),
+            ("audit-log-maxbackup", "1".into()),
+        ]));
+    }
     layout.component("kube-apiserver", 1, arguments)
 }
 
@@ -171,6 +185,30 @@ fn kubelet(layout: &Layout<'_>, node: &NodePlan) -> Component {
 
 fn kube_proxy(layout: &Layout<'_>, node: &NodePlan) -> Component {
     layout.component("kube-proxy", node.number, flags([("config", layout.file(node, "proxy.json"))]))
+}
+
+/// Where the audit log of a cluster is, if it has one.
+pub fn audit_log(state: &Path) -> PathBuf {
+    state.join("log").join("audit.log")
+}
+
+/// The files that the control plane reads, and their content.
+pub fn control_plane_files(layout: &Layout<'_>) -> Vec<(PathBuf, String)> {
+    if layout.plan.audited { vec![(layout.audit_policy(), audit_policy().to_string())] } else { Vec::new() }
+}
+
+/// What of a request is written down: who asked for what, and the answer's code, but no content.
+fn audit_policy() -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "rules": [
+            // Heartbeats of Kubernetes itself, and questions that are about no object.
+            {"level": "None", "resources": [{"group": "coordination.k8s.io"}], "namespaces": ["kube-node-lease", "kube-system"]},
+            {"level": "None", "nonResourceURLs": ["*"]},
+            {"level": "Metadata"},
+        ],
+    })
 }
 
 /// The files that a node's processes read: name below the node's folder, and content.
@@ -308,6 +346,19 @@ mod tests {
         };
         assert_eq!(runs(true), "--controllers=*");
         assert!(runs(false).contains("-certificatesigningrequest-signing-controller"));
+    }
+
+    #[test]
+    fn only_a_cluster_that_is_to_be_audited_is() {
+        for audited in [false, true] {
+            let plan =
+                ClusterPlan::new(&ClusterSpec { audited, ..ClusterSpec::named("a") }, 1, Lan { index: 0 });
+            let plan = plan.unwrap();
+            let layout = Layout { plan: &plan, state: Path::new("/state"), programs: &Programs::default() };
+            let told = api_server(&layout).argv.contains(&"--audit-log-path=/state/log/audit.log".to_owned());
+            let files = control_plane_files(&layout);
+            assert_eq!((told, files.len() == 1), (audited, audited));
+        }
     }
 
     #[test]

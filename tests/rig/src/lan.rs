@@ -145,7 +145,9 @@ async fn claim() -> Result<Lan> {
 pub async fn attach(plan: &ClusterPlan, node: &NodePlan) -> Result<()> {
     let name = &node.name;
     run("ip", &["netns", "add", name]).await?;
-    in_lan(&["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name]).await?;
+    let card = card(node);
+    let peer = ["peer", "name", "eth0", "address", &card, "netns", name];
+    in_lan(&[&["ip", "link", "add", name, "type", "veth"], &peer[..]].concat()).await?;
     in_lan_with_input(
         &["ip", "-batch", "-"],
         &format!("link set {name} master {NAME}\nlink set {name} up\n"),
@@ -164,6 +166,12 @@ pub async fn attach(plan: &ClusterPlan, node: &NodePlan) -> Result<()> {
     in_namespace(name, &["nft", "-f", "-"], Some(&masquerade(plan))).await?;
     in_namespace(name, &["sh", "-c", KERNEL_SETTINGS], None).await?;
     Ok(())
+}
+
+/// The address of a node's network card, which it keeps over a reboot.
+fn card(node: &NodePlan) -> String {
+    let [a, b, c, d] = node.address.octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
 /// Takes this machine off the wire at once; the kernel would do it a moment after the wire is gone.

@@ -46,6 +46,8 @@ pub struct ClusterSpec {
     pub bare: bool,
     /// Whether certificates are signed; in a managed cluster often nobody does.
     pub signs: bool,
+    /// Whether the API server writes down who asked it for what; see [`crate::audit`].
+    pub audited: bool,
 }
 
 impl ClusterSpec {
@@ -59,6 +61,7 @@ impl ClusterSpec {
             cni: Cni::Bridge,
             bare: false,
             signs: true,
+            audited: false,
         }
     }
 
@@ -152,6 +155,8 @@ pub struct ClusterPlan {
     pub bare: bool,
     /// With a signer of certificates.
     pub signs: bool,
+    /// With an audit log.
+    pub audited: bool,
     /// Its nodes, the one with the control plane first.
     pub nodes: Vec<NodePlan>,
 }
@@ -202,6 +207,7 @@ impl ClusterPlan {
             cni: spec.cni,
             bare: spec.bare,
             signs: spec.signs,
+            audited: spec.audited,
             nodes,
         })
     }

@@ -1,37 +1,27 @@
-//! Pods that call, and pods that answer, one of each on every node.
+//! Pods that call, and servers that answer, some of each on every node.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::topology::Cluster;
-use crate::wait::eventually;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use serde::Deserialize;
+
+use crate::topology::Cluster;
+use crate::wait::eventually;
+
+/// All servers answer at this port, over TCP and UDP.
+pub const PORT: u16 = 8080;
+/// What is asked over UDP, and comes back with the answer.
+const QUESTION: &str = "who-are-you";
 
 /// Starts a caller and an echo server on every node.
 pub async fn start(cluster: &Cluster) -> Result<()> {
-    let mut names = Vec::new();
-    for (index, node) in cluster.plan.nodes.iter().enumerate() {
-        let number = index + 1;
-        let (node, name) = (&node.name, &cluster.plan.name);
-        cluster
-            .apply(&format!(
-                r"
-apiVersion: v1
-kind: Pod
-metadata: {{name: echo-{number}, namespace: default}}
-spec:
-  nodeName: {node}
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: echo
-    image: rig/testbox:1
-    args: [serve]
-    env:
-    - {{name: CLUSTER, value: {name}}}
-    - {{name: NODE, value: {node}}}
-    readinessProbe: {{httpGet: {{path: /healthz, port: 8080}}, periodSeconds: 1}}
----
+    let caller = |number: usize, node: &str| {
+        format!(
+            r"
 apiVersion: v1
 kind: Pod
 metadata: {{name: caller-{number}, namespace: default}}
@@ -41,10 +31,54 @@ spec:
   containers:
   - {{name: shell, image: 'rig/busybox:1', args: [-c, 'sleep 1000000']}}
 "
-            ))
-            .await?;
-        names.extend([format!("pod/echo-{number}"), format!("pod/caller-{number}")]);
+        )
+    };
+    let echo = |number, node: &str| server(cluster, &format!("echo-{number}"), node, false);
+    start_each(cluster, &[("echo", &echo), ("caller", &caller)]).await
+}
+
+/// Starts an echo server on every node that is a process of the node itself, as far as the network is concerned.
+pub async fn start_processes(cluster: &Cluster) -> Result<()> {
+    let process = |number, node: &str| server(cluster, &format!("process-{number}"), node, true);
+    start_each(cluster, &[("process", &process)]).await
+}
+
+fn server(cluster: &Cluster, name: &str, node: &str, is_process: bool) -> String {
+    format!(
+        r"
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: default}}
+spec:
+  nodeName: {node}
+  hostNetwork: {is_process}
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: echo
+    image: rig/testbox:1
+    args: [serve, '--listen=0.0.0.0:{PORT}']
+    env:
+    - {{name: CLUSTER, value: {cluster}}}
+    - {{name: NODE, value: {node}}}
+    readinessProbe: {{httpGet: {{path: /healthz, port: {PORT}}}, periodSeconds: 1}}
+",
+        cluster = cluster.plan.name
+    )
+}
+
+/// Makes the manifest of one pod, from the number and the name of its node.
+type Manifest<'a> = &'a dyn Fn(usize, &str) -> String;
+
+/// Starts these on every node, each under its name with the number of the node, and waits until all are ready.
+async fn start_each(cluster: &Cluster, kinds: &[(&str, Manifest<'_>)]) -> Result<()> {
+    let (mut manifests, mut names) = (Vec::new(), Vec::new());
+    for (number, node) in (1..).zip(&cluster.plan.nodes) {
+        for (kind, manifest) in kinds {
+            manifests.push(manifest(number, &node.name));
+            names.push(format!("pod/{kind}-{number}"));
+        }
     }
+    cluster.apply(&manifests.join("---")).await?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let wait = ["wait", "--for=condition=Ready", "--timeout=180s"];
     cluster.kubectl(&[&wait[..], &names].concat()).await.map(drop)
@@ -61,28 +95,74 @@ async fn ip(cluster: &Cluster, name: &str) -> Result<IpAddr> {
     Ok(ip.parse()?)
 }
 
-/// A pod that answers with who it is and who asked.
+/// A server that answers with who it is and who asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Echo {
     /// Its address.
     pub ip: IpAddr,
+    /// The cluster that it is in.
+    pub cluster: String,
     /// The node that it is on.
     pub node: String,
+    /// The name of its host: the pod, or the node.
+    pub host: String,
 }
 
 impl Echo {
-    /// The one on the node of that number.
+    /// The one in a pod on the node of that number.
     pub async fn on(cluster: &Cluster, number: usize) -> Result<Self> {
-        let node = cluster.plan.nodes[number - 1].name.clone();
-        Ok(Self { ip: ip(cluster, &format!("echo-{number}")).await?, node })
+        let host = format!("echo-{number}");
+        Ok(Self { ip: ip(cluster, &host).await?, host, ..Self::process_of(cluster, number) })
+    }
+
+    /// The one that is a process of the node of that number.
+    pub fn process_of(cluster: &Cluster, number: usize) -> Self {
+        let node = &cluster.plan.nodes[number - 1];
+        Self {
+            ip: node.address.into(),
+            cluster: cluster.plan.name.clone(),
+            node: node.name.clone(),
+            host: node.name.clone(),
+        }
+    }
+}
+
+/// What a server said.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Answer {
+    cluster: String,
+    node: String,
+    pod: String,
+    caller: IpAddr,
+    /// What was asked, over UDP.
+    payload: Option<String>,
+}
+
+impl Answer {
+    /// Whether it comes from this server.
+    pub fn is_of(&self, echo: &Echo) -> bool {
+        (&self.cluster, &self.node, &self.pod) == (&echo.cluster, &echo.node, &echo.host)
+    }
+
+    /// Whether the caller is known by this address where the server is.
+    pub fn is_to(&self, caller: IpAddr) -> bool {
+        self.caller == caller
     }
 }
 
 /// A pod from which to call.
+#[derive(Debug)]
 pub struct Caller<'a> {
     cluster: &'a Cluster,
     name: String,
     /// Its address.
     pub ip: IpAddr,
+}
+
+impl fmt::Display for Caller<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} of {}", self.name, self.cluster.plan.name)
+    }
 }
 
 impl<'a> Caller<'a> {
@@ -96,21 +176,71 @@ impl<'a> Caller<'a> {
         self.cluster.kubectl(&[&["exec", &self.name, "--"], command].concat()).await
     }
 
-    /// What the echo server at that address says.
-    pub async fn get(&self, address: IpAddr) -> Result<String> {
-        let url = format!("http://{address}:8080/");
+    /// What the echo server at that address or name says.
+    pub async fn get(&self, host: impl fmt::Display) -> Result<String> {
+        let url = format!("http://{host}:{PORT}/");
         // Routes come when they come.
-        eventually(&format!("{} gets {url}", self.name), || async {
+        eventually(&format!("{self} gets {url}"), || async {
             self.run(&["wget", "-qO-", "-T", "5", &url]).await
         })
         .await
     }
 
-    /// Pings with so much payload, and hears every answer.
+    /// Asks the server at that address or name over TCP, so many times.
+    pub async fn ask(&self, host: impl fmt::Display, times: usize) -> Result<Vec<Answer>> {
+        let script =
+            format!("for n in $(seq {times}); do testbox get http://{host}:{PORT}/ || exit; echo; done");
+        let said = self.run(&["sh", "-c", &script]).await?;
+        said.lines().map(|line| self.read(line)).collect()
+    }
+
+    /// Asks it over UDP. It is asked once: who loses a datagram is found out.
+    pub async fn ask_by_datagram(&self, host: impl fmt::Display) -> Result<Answer> {
+        let said = self.run(&["testbox", "datagram", &format!("{host}:{PORT}"), QUESTION]).await?;
+        let answer = self.read(&said)?;
+        ensure!(answer.payload.as_deref() == Some(QUESTION), "{self} asked {host} over UDP: {answer:?}");
+        Ok(answer)
+    }
+
+    /// Sends ten megabytes to it, and gets the same ones back.
+    pub async fn mirror(&self, host: impl fmt::Display) -> Result<()> {
+        let said =
+            self.run(&["testbox", "mirror", "-T", "150", &format!("http://{host}:{PORT}/mirror")]).await?;
+        ensure!(said.starts_with("10000000 bytes came back"), "{self} at {host}: {said}");
+        Ok(())
+    }
+
+    fn read(&self, said: &str) -> Result<Answer> {
+        serde_json::from_str(said).with_context(|| format!("{self} was told {said:?}"))
+    }
+
+    /// Pings three times with so much payload, and hears every answer. One at a time: of several, busybox gives the last
+    /// one a second only.
     pub async fn ping(&self, address: IpAddr, size: usize) -> Result<String> {
-        let (size, address) = (size.to_string(), address.to_string());
-        let said = self.run(&["ping", "-c", "3", "-W", "5", "-s", &size, &address]).await?;
-        ensure!(said.contains(" 0% packet loss"), "{said}");
-        Ok(said)
+        let each = format!("ping -c 1 -W 30 -s {size} {address}");
+        self.run(&["sh", "-c", &format!("{each} && {each} && {each}")]).await
+    }
+
+    /// Which of these addresses answer at one of these ports over TCP, be it with a refusal.
+    pub async fn scan(&self, addresses: &BTreeSet<IpAddr>, ports: &[u16]) -> Result<BTreeSet<IpAddr>> {
+        let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let mut command = vec!["testbox", "scan", "--ports"];
+        let ports = ports.join(",");
+        command.push(&ports);
+        command.extend(addresses.iter().map(String::as_str));
+        let said = self.run(&command).await?;
+        let answered = said.lines().map(|line| {
+            let (at, _) = line.split_once(' ').with_context(|| format!("{self} was told {line:?}"))?;
+            Ok(at.parse::<SocketAddr>()?.ip())
+        });
+        answered.collect()
+    }
+
+    /// A program in the pod that passes on what it is given to a TCP port, and the other way round.
+    pub fn pipe(&self, to: IpAddr, port: u16) -> tokio::process::Command {
+        let mut command = self.cluster.kubectl_command();
+        command.args(["exec", "--stdin", &self.name, "--", "nc", &to.to_string(), &port.to_string()]);
+        command
     }
 }

@@ -1,5 +1,6 @@
 //! What a client and the supervisor say to each other: one JSON document a line over a Unix socket.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub enum Request {
     Kill(String),
     /// Start a process again, ending it first where it runs.
     Restart(String),
+    /// Pull the plug of `cluster/node` and start it again.
+    Reboot(String),
     /// Keep the rig only as long as this connection is open; answered at once.
     Lease,
 }
@@ -72,8 +75,10 @@ pub struct ClusterStatus {
     pub plan: ClusterPlan,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The init process of each node, numbered as the supervisor sees it.
-    pub inits: Vec<u32>,
+    /// What its API server was asked for, if that is written down.
+    pub audit_log: Option<PathBuf>,
+    /// The init process of each node that runs, numbered as the supervisor sees it, by the number of the node.
+    pub inits: BTreeMap<u8, u32>,
     /// Its processes.
     pub processes: Vec<ProcessStatus>,
     /// Resident memory in KiB of all that runs in it, pods and helpers included.

@@ -49,7 +49,7 @@ const MODULES: [Module; 6] = [
     Module {
         name: "wireguard",
         dependency: "golang.zx2c4.com/wireguard",
-        programs: &[("wireguard-go", "golang.zx2c4.com/wireguard")],
+        programs: &[("wireguard", "golang.zx2c4.com/wireguard")],
     },
 ];
 
@@ -124,10 +124,7 @@ impl Tools {
 
     /// Builds whatever is missing, saying what it does.
     pub fn build(&self, say: &dyn Fn(&str)) -> Result<()> {
-        fs::create_dir_all(&self.cache).with_context(|| format!("cannot create {}", self.cache.display()))?;
-        let lock =
-            File::create(self.cache.join("lock")).context("cannot lock the cache of built programs")?;
-        flock(&lock, FlockOperation::LockExclusive).context("cannot lock the cache of built programs")?;
+        let _lock = self.lock()?;
         for module in &MODULES {
             let folder = self.folder(module)?;
             if !folder.exists() {
@@ -135,6 +132,15 @@ impl Tools {
             }
         }
         self.build_images(say)
+    }
+
+    /// As long as it is held, nobody else builds anything.
+    fn lock(&self) -> Result<File> {
+        fs::create_dir_all(&self.cache).with_context(|| format!("cannot create {}", self.cache.display()))?;
+        let lock =
+            File::create(self.cache.join("lock")).context("cannot lock the cache of built programs")?;
+        flock(&lock, FlockOperation::LockExclusive).context("cannot lock the cache of built programs")?;
+        Ok(lock)
     }
 
     /// Everything a cluster needs, or what is missing of it.
@@ -194,7 +200,38 @@ impl Tools {
             let _ = fs::remove_dir_all(&unfinished);
             bail!("building {} failed: {}", module.name, last_line(&output.stderr));
         }
+        // Go names a program after the last part of its package.
+        for (name, package) in module.programs {
+            ensure!(unfinished.join(name).exists(), "{package} does not give a program {name}");
+        }
         fs::rename(&unfinished, folder).with_context(|| format!("cannot put {} in place", folder.display()))
+    }
+
+    /// A program of a crate by others; built unless that is done.
+    pub fn install(&self, name: &str, version: &str, say: &dyn Fn(&str)) -> Result<PathBuf> {
+        let folder = self.cache.join(format!("{name}-{version}"));
+        let _lock = self.lock()?;
+        if !folder.exists() {
+            say(&format!("building {name} {version} (once; a minute)"));
+            let unfinished = folder.with_extension("unfinished");
+            let output = Command::new("cargo")
+                .args([
+                    "install",
+                    "--quiet",
+                    "--locked",
+                    "--no-track",
+                    "--force",
+                    "--version",
+                    version,
+                    "--root",
+                ])
+                .args([unfinished.as_os_str(), name.as_ref()])
+                .output()
+                .context("cannot start cargo")?;
+            ensure!(output.status.success(), "building {name} failed: {}", last_line(&output.stderr));
+            fs::rename(&unfinished, &folder)?;
+        }
+        Ok(folder.join("bin").join(name))
     }
 
     fn image_list(&self) -> Result<Vec<(PathBuf, Image)>> {

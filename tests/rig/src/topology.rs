@@ -39,6 +39,8 @@ pub struct Cluster {
     pub client: Client,
     /// An administrator's kubeconfig.
     pub kubeconfig: PathBuf,
+    /// What its API server was asked for, if that is written down; see [`crate::audit`].
+    pub audit_log: Option<PathBuf>,
     programs: Arc<Programs>,
     rig: Rig,
 }
@@ -73,10 +75,10 @@ impl Topology {
         };
         let programs = Arc::new(Tools::cache()?.check()?);
         let mut clusters = BTreeMap::new();
-        for ClusterStatus { plan, kubeconfig, .. } in statuses {
+        for ClusterStatus { plan, kubeconfig, audit_log, .. } in statuses {
             let client = client_for(&kubeconfig).await?;
-            let cluster =
-                Cluster { plan, client, kubeconfig, programs: Arc::clone(&programs), rig: rig.clone() };
+            let (programs, rig) = (Arc::clone(&programs), rig.clone());
+            let cluster = Cluster { plan, client, kubeconfig, audit_log, programs, rig };
             clusters.insert(cluster.plan.name.clone(), cluster);
         }
         Ok(Self { rig, clusters, _lease: lease })
@@ -105,6 +107,11 @@ impl Topology {
     /// Brings `cluster/component` back.
     pub async fn restart(&self, target: &str) -> Result<()> {
         self.ask(Request::Restart(target.into())).await.map(drop)
+    }
+
+    /// Pulls the plug of `cluster/node` and starts it again. It comes up as a node does after a power cut.
+    pub async fn reboot(&self, place: &str) -> Result<()> {
+        self.ask(Request::Reboot(place.into())).await.map(drop)
     }
 
     /// What runs now.
@@ -161,7 +168,7 @@ pub fn enter_command(rig: &Rig, cluster: &str, number: u8) -> Result<Vec<String>
     let statuses = rig.ask(&Request::Status, |_, _| {})?;
     let status = statuses.iter().find(|status| status.plan.name == cluster);
     let status = status.with_context(|| format!("no cluster {cluster} runs; see rig status"))?;
-    let init = status.inits.get(usize::from(number - 1)).context("that node does not run")?;
+    let init = status.inits.get(&number).context("that node does not run")?;
     let outer = ["nsenter", "--target", &supervisor, "--mount", "--pid", "--", "nsenter"].map(str::to_owned);
     Ok(outer.into_iter().chain(entry(*init)).collect())
 }

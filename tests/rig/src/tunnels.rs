@@ -1,8 +1,9 @@
-//! The tunnel of a cluster with one peer, and the names that it gives to the peer's pods.
+//! The tunnels of a cluster, and the names that it gives to the networks of its peers.
 
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
+use ferro_api::config::ClusterConfig;
 use ferro_api::net::{ConnectionStatus, TunnelEndpoint};
 use ferro_core::network::map_to_network;
 use ipnet::IpNet;
@@ -12,13 +13,37 @@ use kube::api::ListParams;
 use crate::topology::Cluster;
 use crate::wait::eventually;
 
-/// The tunnel of a cluster, once packets get through.
-pub async fn connected(cluster: &Cluster) -> Result<TunnelEndpoint> {
-    eventually(&format!("the tunnel of {} is connected", cluster.plan.name), || async {
-        let tunnels: Api<TunnelEndpoint> = Api::all(cluster.client.clone());
-        let mut all = tunnels.list(&ListParams::default()).await?.items;
-        ensure!(all.len() == 1, "it has {} tunnels", all.len());
-        let tunnel = all.remove(0);
+/// What a network of a peer is called where it has no other name.
+const KEPT: &str = "None";
+
+/// The identifier by which other clusters know this one.
+pub async fn identifier(cluster: &Cluster) -> Result<String> {
+    let configs: Api<ClusterConfig> = Api::all(cluster.client.clone());
+    let all = configs.list(&ListParams::default()).await?;
+    let status = all.items.into_iter().find_map(|config| config.status?.cluster_id);
+    status.with_context(|| format!("{} does not say who it is", cluster.plan.name))
+}
+
+/// The tunnel of a cluster to another one, if there is one.
+pub async fn tunnel(cluster: &Cluster, peer: &Cluster) -> Result<Option<TunnelEndpoint>> {
+    tunnel_to(cluster, &identifier(peer).await?).await
+}
+
+async fn tunnel_to(cluster: &Cluster, peer: &str) -> Result<Option<TunnelEndpoint>> {
+    let tunnels: Api<TunnelEndpoint> = Api::all(cluster.client.clone());
+    let all = tunnels.list(&ListParams::default()).await?.items;
+    Ok(all.into_iter().find(|tunnel| tunnel.spec.cluster_id == peer))
+}
+
+/// The tunnel of a cluster to another one, once packets get through.
+pub async fn connected(cluster: &Cluster, peer: &Cluster) -> Result<TunnelEndpoint> {
+    connected_to(cluster, &identifier(peer).await?).await
+}
+
+/// The same, to a peer that is known by its identifier only.
+pub async fn connected_to(cluster: &Cluster, peer: &str) -> Result<TunnelEndpoint> {
+    eventually(&format!("{} has a tunnel to {peer}", cluster.plan.name), || async {
+        let tunnel = tunnel_to(cluster, peer).await?.context("it has none")?;
         let connection = tunnel.status.as_ref().and_then(|status| status.connection.clone());
         let connection = connection.context("nothing is known of the tunnel")?;
         ensure!(
@@ -35,8 +60,24 @@ pub async fn connected(cluster: &Cluster) -> Result<TunnelEndpoint> {
 /// Under which network a cluster sees the pods of its peer.
 pub fn view(tunnel: &TunnelEndpoint) -> Result<IpNet> {
     let status = tunnel.status.as_ref().context("the tunnel has no status")?;
-    let named = status.remote_nat_pod_cidr();
-    let text = if named == "None" { tunnel.spec.pod_cidr.as_str() } else { named };
+    named(&tunnel.spec.pod_cidr, status.remote_nat_pod_cidr())
+}
+
+/// Under which network a cluster sees what else its peer has told of.
+pub fn external_view(tunnel: &TunnelEndpoint) -> Result<IpNet> {
+    let status = tunnel.status.as_ref().context("the tunnel has no status")?;
+    let offered = tunnel.spec.external_cidr.as_deref().context("the peer has no external network")?;
+    named(offered, status.remote_nat_external_cidr())
+}
+
+/// Whether the networks of the peer have other names here: that of its pods, and the external one.
+pub fn renames(tunnel: &TunnelEndpoint) -> Result<[bool; 2]> {
+    let status = tunnel.status.as_ref().context("the tunnel has no status")?;
+    Ok([status.remote_nat_pod_cidr(), status.remote_nat_external_cidr()].map(|name| name != KEPT))
+}
+
+fn named(network: &str, name: &str) -> Result<IpNet> {
+    let text = if name == KEPT { network } else { name };
     text.parse().with_context(|| format!("{text} is no network"))
 }
 

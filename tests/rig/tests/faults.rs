@@ -126,6 +126,8 @@ fn an_unknown_cluster_node_or_process_is_named_together_with_what_there_is() -> 
                 "cluster a has no process kubelet; it has etcd, kube-apiserver",
             ),
             (topology.restart("a").await, "say CLUSTER/COMPONENT"),
+            (topology.reboot("a").await, "say CLUSTER/NODE"),
+            (topology.reboot("a/2").await, "cluster a has no node 2; it has a-1"),
         ] {
             let text = error.err().context("must be refused")?.to_string();
             ensure!(text.contains(expected), "{text}");

@@ -1,10 +1,6 @@
 //! The exchange of networks between real API servers: two clusters with the same networks agree on tunnels that match,
 //! follow each other's changes, and part without a trace. What a gateway says of itself is written by hand.
 
-#[allow(dead_code, reason = "the crashes that it can make are for the suite of peering")]
-#[path = "peering/site.rs"]
-mod site;
-
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::PeeringState::{Established, None as Unpeered};
 use ferro_api::discovery::{NetworkState, NetworkStatus};
@@ -15,10 +11,10 @@ use kube::{Api, ResourceExt as _};
 use rig::fuse::Fuse;
 use rig::objects::{await_same, everything};
 use rig::plan::ClusterSpec;
+use rig::site::{NAMESPACE, Site, ferro, knows_itself};
 use rig::topology::Topology;
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
-use site::{NAMESPACE, Site, ferro, knows_itself};
 
 const KEYS: [&str; 3] = [
     "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",
@@ -130,6 +126,47 @@ async fn peer(rome: &Site, turin: &Site) -> Result<()> {
     turin.reaches(rome, Established, Established).await
 }
 
+async fn set_reach(site: &Site, reach: &str) -> Result<()> {
+    let patch = json!({"spec": {"liqonetConfig": {"reach": reach}}}).to_string();
+    let arguments = ["patch", "clusterconfig", "liqo-configuration", "--type=merge", "--patch", &patch];
+    site.cluster.kubectl(&arguments).await.map(drop)
+}
+
+/// Waits until just these endpoints are published.
+async fn publishes(site: &Site, endpoints: &[&str]) -> Result<()> {
+    eventually(&format!("{} publishes {endpoints:?}", site.name), || async {
+        let mappings = Api::<NatMapping>::all(site.admin.clone()).list(&ListParams::default()).await?.items;
+        let published = mappings.into_iter().flat_map(|mapping| mapping.spec.cluster_mappings.into_keys());
+        let published: Vec<String> = published.collect();
+        ensure!(published == endpoints, "{published:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// By full reach nodes are published, for as long as it is full and they are there.
+async fn full_reach_follows_nodes(site: &Site) -> Result<()> {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}});
+    site.cluster.apply(&node.to_string()).await?;
+    let status =
+        json!({"status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.3"}]}}).to_string();
+    let arguments = ["patch", "node", "worker", "--subresource=status", "--type=merge", "--patch", &status];
+    site.cluster.kubectl(&arguments).await?;
+    publishes(site, &[]).await?;
+    set_reach(site, "full").await?;
+    publishes(site, &["172.18.0.3"]).await?;
+    set_reach(site, "default").await?;
+    publishes(site, &[]).await?;
+    set_reach(site, "full").await?;
+    publishes(site, &["172.18.0.3"]).await?;
+    site.cluster.kubectl(&["delete", "node", "worker"]).await?;
+    publishes(site, &[]).await?;
+    // The DaemonSet's controller does not notice by itself that a node is gone for which a pod still waits.
+    let of_node = ["--namespace", NAMESPACE, "--selector", "app.kubernetes.io/name=ferro-node"];
+    site.cluster.kubectl(&[&["delete", "pods"][..], &of_node].concat()).await?;
+    set_reach(site, "default").await
+}
+
 #[test]
 fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<()> {
     block_on(async {
@@ -154,6 +191,7 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
         let [before, _] = eventually("the tunnels match", joined).await?;
         let named = before.status.clone().unwrap_or_default();
         ensure!(named.remote_nat_pod_cidr() != "None" && named.local_nat_pod_cidr() != "None", "{named:?}");
+        full_reach_follows_nodes(&rome).await?;
         shows(&rome, &turin, NetworkState::Pending, "waits for the gateway").await?;
         is_ready(&rome, "False").await?;
         fares(&rome, &json!({"status": "connected"})).await?;

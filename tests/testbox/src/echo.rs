@@ -3,16 +3,20 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::HeaderMap;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, UdpSocket};
 
 /// Serves HTTP and UDP on the same port.
 pub(crate) async fn serve(listen: SocketAddr) -> Result<()> {
-    let router = Router::new().route("/", get(answer)).route("/healthz", get(|| async { "ok" }));
+    let router = Router::new()
+        .route("/", get(answer))
+        .route("/mirror", post(mirror))
+        .route("/healthz", get(|| async { "ok" }));
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     let datagrams = UdpSocket::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     println!("listening on {listen}");
@@ -26,6 +30,11 @@ async fn answer(ConnectInfo(caller): ConnectInfo<SocketAddr>, headers: HeaderMap
     let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
     println!("GET / from {caller}");
     Json(identity(caller, host))
+}
+
+/// Sends back what comes, while it comes.
+async fn mirror(body: Body) -> Body {
+    body
 }
 
 async fn echo_datagrams(socket: &UdpSocket) -> Result<()> {

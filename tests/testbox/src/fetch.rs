@@ -17,13 +17,7 @@ pub(crate) async fn print(url: &str, timeout: Duration) -> Result<()> {
 }
 
 async fn fetch(url: &str) -> Result<String> {
-    let rest = url.strip_prefix("http://").with_context(|| format!("{url} does not begin with http://"))?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
-    let port: u16 = port.parse().with_context(|| format!("{port} is not a port"))?;
-    let address = SocketAddr::new(resolve(host).await?, port);
-    let mut stream =
-        TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    let (mut stream, authority, path) = connect(url).await?;
     let request = format!("GET /{path} HTTP/1.0\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
@@ -31,8 +25,29 @@ async fn fetch(url: &str) -> Result<String> {
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
     let status = head.lines().next().unwrap_or_default();
-    ensure!(status.split(' ').nth(1).is_some_and(|code| code.starts_with('2')), "{url}: {status}");
+    ensure!(is_success(status), "{url}: {status}");
     Ok(body.to_owned())
+}
+
+/// Connects to the server of a page; gives also its name and the path there.
+pub(crate) async fn connect(url: &str) -> Result<(TcpStream, &str, &str)> {
+    let rest = url.strip_prefix("http://").with_context(|| format!("{url} does not begin with http://"))?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let address = locate(authority).await?;
+    let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    Ok((stream, authority, path))
+}
+
+/// Whether the first line of an answer says that all is well.
+pub(crate) fn is_success(status: &str) -> bool {
+    status.split(' ').nth(1).is_some_and(|code| code.starts_with('2'))
+}
+
+/// The address of `HOST:PORT`, or of `HOST` at the port of the web.
+pub(crate) async fn locate(authority: &str) -> Result<SocketAddr> {
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
+    let port: u16 = port.parse().with_context(|| format!("{port} is not a port"))?;
+    Ok(SocketAddr::new(resolve(host).await?, port))
 }
 
 async fn resolve(host: &str) -> Result<IpAddr> {

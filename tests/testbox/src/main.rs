@@ -1,11 +1,14 @@
 //! `testbox`: what runs inside test pods, in one static program so that its image holds nothing else.
 
+mod datagram;
 mod echo;
 mod fetch;
+mod mirror;
+mod scan;
 mod tls;
 mod webhook;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ use clap::Parser;
 enum Arguments {
     /// Hold a pod's namespaces open until told to stop
     Pause,
-    /// Answer HTTP and UDP with who answered and who asked
+    /// Answer HTTP and UDP with who answered and who asked, and mirror streams
     Serve {
         /// Where to listen, for both
         #[arg(long, default_value = "0.0.0.0:8080")]
@@ -29,6 +32,38 @@ enum Arguments {
         url: String,
         /// Give up after this many seconds
         #[arg(short = 'T', long, default_value_t = 5)]
+        timeout: u64,
+    },
+    /// Send a text over UDP and print the answer
+    Datagram {
+        /// HOST:PORT
+        to: String,
+        /// The text
+        text: String,
+        /// Give up after this many seconds
+        #[arg(short = 'T', long, default_value_t = 5)]
+        timeout: u64,
+    },
+    /// Send bytes to a mirror and compare what comes back
+    Mirror {
+        /// Its page
+        url: String,
+        /// How many
+        #[arg(long, default_value_t = 10_000_000)]
+        bytes: usize,
+        /// Give up after this many seconds
+        #[arg(short = 'T', long, default_value_t = 60)]
+        timeout: u64,
+    },
+    /// Print which ports answer over TCP
+    Scan {
+        /// The ports
+        #[arg(long, value_delimiter = ',')]
+        ports: Vec<u16>,
+        /// The addresses
+        addresses: Vec<IpAddr>,
+        /// Give up after this many seconds
+        #[arg(short = 'T', long, default_value_t = 3)]
         timeout: u64,
     },
     /// Admit every object and mark it, over TLS
@@ -62,6 +97,15 @@ async fn main() -> Result<()> {
             Arguments::Pause => std::future::pending().await,
             Arguments::Serve { listen } => echo::serve(listen).await,
             Arguments::Get { url, timeout } => fetch::print(&url, Duration::from_secs(timeout)).await,
+            Arguments::Datagram { to, text, timeout } => {
+                datagram::print(&to, &text, Duration::from_secs(timeout)).await
+            }
+            Arguments::Mirror { url, bytes, timeout } => {
+                mirror::compare(&url, bytes, Duration::from_secs(timeout)).await
+            }
+            Arguments::Scan { ports, addresses, timeout } => {
+                scan::print(&addresses, &ports, Duration::from_secs(timeout)).await
+            }
             Arguments::Webhook { listen, certificate } => webhook::serve(listen, &certificate).await,
         }
     };

@@ -61,6 +61,7 @@ async fn tour(story: &Story) -> Result<()> {
     }
     show_peering(story, rome, turin).await?;
     show_network(story, rome, turin).await?;
+    show_namespaces(story, rome, turin).await?;
     show_refusal(story, rome).await?;
     show_cut(story, &topology).await?;
     if !keep {
@@ -97,8 +98,8 @@ async fn show_peering(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<
 
 /// A pod here talks to a pod there, although both clusters were born with the same addresses.
 async fn show_network(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<()> {
-    let tunnel = connected(rome).await?;
-    connected(turin).await?;
+    let tunnel = connected(rome, turin).await?;
+    connected(turin, rome).await?;
     story.show("ferro network", &ferro(rome, &["network"]).await?);
     for cluster in [rome, turin] {
         pods::start(cluster).await?;
@@ -114,6 +115,25 @@ async fn show_network(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<
     let to = address.to_string();
     let trace = ferro(rome, &["trace", "--from", "caller-1", "--to", &to]).await?;
     story.show(&format!("ferro trace --from caller-1 --to {to}"), &trace);
+    Ok(())
+}
+
+/// A namespace of one cluster exists on the other, inside of what that gives to it, and comes home without a trace.
+async fn show_namespaces(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<()> {
+    rome.kubectl(&["create", "namespace", "shop"]).await?;
+    let said = ferro(rome, &["offload", "shop", "--wait"]).await?;
+    story.show("ferro offload shop --wait", &said);
+    story.show("ferro namespaces", &ferro(rome, &["namespaces"]).await?);
+    story.show("ferro explain shop", &ferro(rome, &["explain", "shop"]).await?);
+    story.show("ferro tenants --context turin", &ferro(turin, &["tenants"]).await?);
+    let there = ["get", "namespaces", "--selector", "tenancy.liqo.io/tenant", "-L", "tenancy.liqo.io/tenant"];
+    let namespaces = turin.kubectl(&there).await?;
+    ensure!(namespaces.contains("shop-"), "turin has no namespace for shop: {namespaces}");
+    story.show(&format!("kubectl --context turin {}", there.join(" ")), &namespaces);
+    let said = ferro(rome, &["unoffload", "shop", "--wait"]).await?;
+    story.show("ferro unoffload shop --wait", &said);
+    let left = turin.kubectl(&["get", "namespaces", "-o", "name"]).await?;
+    ensure!(!left.contains("shop-"), "something is left on turin: {left}");
     Ok(())
 }
 
@@ -160,7 +180,7 @@ fn farewell(story: &Story, topology: &Topology, keep: bool) -> Result<()> {
             println!("export KUBECONFIG={}    # {name}", topology.cluster(name)?.kubeconfig.display());
         }
         println!(
-            "try: kubectl get foreignclusters -o wide; target/debug/ferro peers; target/debug/rig --rig demo shell rome"
+            "try: target/debug/ferro peers; target/debug/ferro offload default; target/debug/rig --rig demo shell rome"
         );
         println!("end: target/debug/rig --rig demo down");
     } else {

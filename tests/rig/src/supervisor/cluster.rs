@@ -1,5 +1,6 @@
 //! One cluster: how it comes up, step by step, and how it goes away without a trace.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,8 @@ pub(super) struct Cluster {
     state: PathBuf,
     group: PathBuf,
     programs: Programs,
-    inits: Mutex<Vec<Init>>,
+    /// By the number of the node.
+    inits: Mutex<BTreeMap<u8, Init>>,
     processes: Mutex<Vec<Process>>,
 }
 
@@ -48,6 +50,14 @@ pub(super) struct Cluster {
 struct Init {
     pid: u32,
     wrapper: Child,
+}
+
+impl Init {
+    /// Ends it, and returns when the kernel has ended all that was on the node.
+    async fn end(mut self) {
+        kill(self.pid);
+        let _ = self.wrapper.kill().await;
+    }
 }
 
 impl Cluster {
@@ -71,10 +81,7 @@ impl Cluster {
         let _life = self.life.lock().await;
         self.prepare()?;
         for node in &self.plan.nodes {
-            lan::attach(&self.plan, node)
-                .await
-                .with_context(|| format!("cannot put node {} on the LAN", node.name))?;
-            self.boot(node).await.with_context(|| format!("cannot start node {}", node.name))?;
+            self.boot(node).await?;
         }
         self.start_all(components::control_plane(&self.layout()))?;
         let client = client_for(&Pki::of(&self.state).admin_kubeconfig()).await?;
@@ -109,12 +116,7 @@ impl Cluster {
         // First those who would start processes anew, then the processes.
         lock(&self.processes).clear();
         let inits = std::mem::take(&mut *lock(&self.inits));
-        for init in &inits {
-            kill(init.pid);
-        }
-        for mut init in inits {
-            let _ = init.wrapper.kill().await;
-        }
+        futures::future::join_all(inits.into_values().map(Init::end)).await;
         for node in &self.plan.nodes {
             lan::detach(node).await;
         }
@@ -127,8 +129,9 @@ impl Cluster {
         ClusterStatus {
             plan: self.plan.clone(),
             kubeconfig: Pki::of(&self.state).admin_kubeconfig(),
+            audit_log: self.plan.audited.then(|| components::audit_log(&self.state)),
             processes: lock(&self.processes).iter().map(process_status).collect(),
-            inits: lock(&self.inits).iter().map(|init| init.pid).collect(),
+            inits: lock(&self.inits).iter().map(|(number, init)| (*number, init.pid)).collect(),
             resident_kib: Group::new(&self.group).processes().into_iter().filter_map(resident_kib).sum(),
         }
     }
@@ -150,6 +153,28 @@ impl Cluster {
         let done = self.ending.run_until_cancelled(work).await;
         lock(&self.processes).push(process);
         done.with_context(|| format!("cluster {} is ending", self.plan.name))
+    }
+
+    /// Pulls the plug of a node and starts it again: what was on its disk is there, and nothing of its memory.
+    pub(super) async fn reboot(&self, node: &str) -> Result<()> {
+        let _life = self.life.lock().await;
+        let node = self.plan.node(node)?;
+        let done = self.ending.run_until_cancelled(self.reboot_now(node)).await;
+        done.with_context(|| format!("cluster {} is ending", self.plan.name))?
+    }
+
+    async fn reboot_now(&self, node: &NodePlan) -> Result<()> {
+        // First those who would start processes anew, then the processes.
+        let ended: Vec<Process> =
+            lock(&self.processes).extract_if(.., |process| process.component.node == node.number).collect();
+        let components: Vec<Component> = ended.iter().map(|process| process.component.clone()).collect();
+        drop(ended);
+        let init = lock(&self.inits).remove(&node.number);
+        init.with_context(|| format!("node {} does not run", node.name))?.end().await;
+        lan::detach(node).await;
+        retry(|| self.node_group(node).sweep()).await?;
+        self.boot(node).await?;
+        self.start_all(components)
     }
 
     fn take_process(&self, name: &str) -> Result<Process> {
@@ -195,6 +220,9 @@ impl Cluster {
         }
         fs::set_permissions(self.state.join("tmp"), fs::Permissions::from_mode(0o1777))?;
         Pki::of(&self.state).create(&self.plan)?;
+        for (path, content) in components::control_plane_files(&self.layout()) {
+            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        }
         for node in &self.plan.nodes {
             for (name, content) in components::node_files(&self.layout(), node) {
                 let path = self.state.join(node.number.to_string()).join(name);
@@ -205,8 +233,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts the init of a node and waits until it has made the node's file system.
+    /// Puts a node on the LAN and starts its init.
     async fn boot(&self, node: &NodePlan) -> Result<()> {
+        lan::attach(&self.plan, node)
+            .await
+            .with_context(|| format!("cannot put node {} on the LAN", node.name))?;
+        self.start_init(node).await.with_context(|| format!("cannot start node {}", node.name))
+    }
+
+    /// Starts the init of a node and waits until it has made the node's file system.
+    async fn start_init(&self, node: &NodePlan) -> Result<()> {
         let start = Start {
             group: self.node_group(node).as_argument(),
             name: node.name.clone(),
@@ -224,7 +260,9 @@ impl Cluster {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).await?;
         match wrapper.id().and_then(first_child) {
-            Some(pid) if line.trim() == "ready" => lock(&self.inits).push(Init { pid, wrapper }),
+            Some(pid) if line.trim() == "ready" => {
+                lock(&self.inits).insert(node.number, Init { pid, wrapper });
+            }
             _ => {
                 let output = wrapper.wait_with_output().await?;
                 bail!("its init ended: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -254,10 +292,8 @@ impl Cluster {
 
     fn init(&self, node: &NodePlan) -> Result<u32> {
         let inits = lock(&self.inits);
-        Ok(inits
-            .get(usize::from(node.number - 1))
-            .with_context(|| format!("node {} does not run", node.name))?
-            .pid)
+        let init = inits.get(&node.number).with_context(|| format!("node {} does not run", node.name))?;
+        Ok(init.pid)
     }
 
     /// Starts the container runtime of each node and fills it with the rig's images.

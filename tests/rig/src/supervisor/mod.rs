@@ -172,6 +172,7 @@ impl Supervisor {
             Request::Heal { from, to } => self.change_faults(&from, &to, Faults::heal).await?,
             Request::Kill(target) => self.control(&target, false).await?,
             Request::Restart(target) => self.control(&target, true).await?,
+            Request::Reboot(place) => self.reboot(&place).await?,
             Request::Lease => bail!("a lease is not a task"),
         }
         Ok(self.state.lock().await.clusters.values().map(|cluster| cluster.status()).collect())
@@ -304,6 +305,12 @@ impl Supervisor {
             target.split_once('/').with_context(|| format!("{target}: say CLUSTER/COMPONENT"))?;
         let cluster = find(&*self.state.lock().await, name)?.clone();
         cluster.control(process, restart).await
+    }
+
+    async fn reboot(&self, place: &str) -> Result<()> {
+        let (name, node) = place.split_once('/').with_context(|| format!("{place}: say CLUSTER/NODE"))?;
+        let cluster = find(&*self.state.lock().await, name)?.clone();
+        cluster.reboot(node).await
     }
 }
 

@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
+use rig::site::ferro;
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::site::ferro;
 use crate::stage::{Intruder, with_intruder, with_spent_intruder};
 
 const FLOOD: usize = 300;

@@ -2,9 +2,6 @@
 
 mod copies;
 mod matrix;
-#[allow(dead_code, reason = "shared with suites that use more of it")]
-#[path = "../peering/site.rs"]
-mod site;
 mod stage;
 
 use std::time::{Duration, Instant};
@@ -18,16 +15,17 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
+use rig::site::ferro;
 
 use matrix::{Attempt, ask, let_through, things};
-use site::ferro;
 use stage::{with_intruder, with_spent_intruder};
 
 /// The kinds through which clusters talk, and all that may be done to them.
-const SHARED: [(&str, &str); 4] = [
+const SHARED: [(&str, &str); 5] = [
     ("discovery.liqo.io", "resourcerequests"),
     ("net.liqo.io", "networkconfigs"),
     ("sharing.liqo.io", "resourceoffers"),
+    ("tenancy.liqo.io", "tenantdelegations"),
     ("virtualkubelet.liqo.io", "namespacemaps"),
 ];
 const ON_SHARED: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];

@@ -7,13 +7,12 @@ use ferro_peering::keepsake::{self, Keepsake};
 use ferro_peering::remote;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt as _};
+use rig::fuse::Fuse;
+use rig::site::{NAMESPACE, Site, clusters, ferro, knows_itself};
 use rig::topology::Topology;
 use rig::wait::{block_on, eventually};
 use serde_json::Value;
 use tokio::sync::Mutex;
-
-use crate::site::{NAMESPACE, Site, clusters, ferro, knows_itself};
-use rig::fuse::Fuse;
 
 /// One stage for all tests, one test at a time. A test that fails takes the stage along, and the next makes another.
 static STAGE: Mutex<Option<Stage>> = Mutex::const_new(None);

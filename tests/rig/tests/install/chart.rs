@@ -65,6 +65,7 @@ advertisement:
     autoJoin: {discoveryTypes: [LAN, WAN], trustModes: [Trusted]}
   ingoingConfig: {acceptPolicy: Manual}
 networkManager: {config: {mode: external, reservedCIDRs: [10.9.0.0/16], mtu: 1400}}
+tenancy: {config: {namespaceQuota: 5, podSecurity: restricted, templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}}
 discovery: {config: {announce: false, ttl: 30, dnsServer: "192.0.2.53:53"}}
 resources: {limits: null}
 "#,

@@ -161,7 +161,16 @@ fn peers_and_unfinished_work_keep_an_installation_until_it_is_forced_out() -> Re
             "labels": {"app.kubernetes.io/part-of": "ferrofluid"}}});
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "liqo-b",
             "labels": {"liqo.io/type": "virtual-node"}}});
-        for object in [&peer(true), &tenant, &node] {
+        let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop",
+            "labels": {"liqo.io/enabled": "true", "offloading.liqo.io/admitted": "true"}}});
+        let offloading = json!({"apiVersion": "offloading.liqo.io/v1alpha1", "kind": "NamespaceOffloading",
+            "metadata": {"name": "offloading", "namespace": "shop", "finalizers": ["offloading.liqo.io/namespaces"]},
+            "spec": {}});
+        let consumer = "d14e610e-4c1b-802c-a5f1-5ef6f39c0490";
+        let guest = json!({"apiVersion": "tenancy.liqo.io/v1alpha1", "kind": "Tenant",
+            "metadata": {"name": consumer, "finalizers": ["tenancy.liqo.io/namespaces"]},
+            "spec": {"cluster": {"clusterID": consumer}}});
+        for object in [&peer(true), &tenant, &node, &shop, &offloading, &guest] {
             cluster.apply(&object.to_string()).await?;
         }
         let installed = everything(cluster).await?;
@@ -171,6 +180,7 @@ fn peers_and_unfinished_work_keep_an_installation_until_it_is_forced_out() -> Re
         cluster.apply(&peer(false).to_string()).await?;
         let held = ferro_says(cluster, &["uninstall", "--yes"]).await.err().context("nobody")?.to_string();
         ensure!(held.contains("does not run") && held.contains("foreigncluster/b"), "{held}");
+        ensure!(held.contains("namespaceoffloading/offloading"), "{held}");
         let now = everything(cluster).await?;
         let lost: Vec<_> = installed.difference(&now).collect();
         ensure!(lost.is_empty(), "a refusal leaves everything as it is, but these are gone: {lost:?}");
@@ -178,6 +188,11 @@ fn peers_and_unfinished_work_keep_an_installation_until_it_is_forced_out() -> Re
         cluster.apply(&peer(true).to_string()).await?;
         let forced = ferro_says(cluster, &["uninstall", "--yes", "--force", "--wait"]).await?;
         ensure!(forced.contains("Left behind on b"), "{forced}");
+        ensure!(forced.contains("took the label liqo.io/enabled off the namespaces shop"), "{forced}");
+        let labels =
+            cluster.kubectl(&["get", "namespace", "shop", "-o", "jsonpath={.metadata.labels}"]).await?;
+        ensure!(!labels.contains("liqo.io"), "the namespace stays, without our labels: {labels}");
+        cluster.kubectl(&["delete", "namespace", "shop"]).await?;
         await_same(cluster, &before).await
     })
 }

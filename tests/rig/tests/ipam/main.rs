@@ -1,6 +1,7 @@
 //! The address manager against a real API server: what it answers is stored, in force, and the same after a restart.
 
 mod crashes;
+mod reach;
 mod stage;
 
 use std::time::{Duration, Instant};
@@ -49,11 +50,14 @@ fn an_answer_waits_for_the_gateway_and_says_so_when_that_does_not_come() -> Resu
         stage.handle.agree("rome", kept()).await?;
         refused(controller.map_endpoint_ip(map("rome", "172.18.0")).await, Code::InvalidArgument)?;
         refused(controller.map_endpoint_ip(map("rome", "127.0.0.1")).await, Code::InvalidArgument)?;
-        let pod = controller.map_endpoint_ip(map("rome", "10.0.0.9")).await?.into_inner().ip;
-        ensure!(pod == "10.0.0.9", "a pod needs no rule: {pod}");
+        let own = controller.map_endpoint_ip(map("rome", "10.101.0.9")).await?.into_inner().ip;
+        ensure!(own == "10.101.0.9", "to its own pods rome has its own way: {own}");
 
-        let said = refused(controller.map_endpoint_ip(map("rome", "172.18.0.3")).await, Code::Unavailable)?;
-        ensure!(said.contains("no gateway is connected") && said.contains("ask again"), "{said}");
+        for endpoint in ["172.18.0.3", "10.0.0.9"] {
+            let answer = controller.map_endpoint_ip(map("rome", endpoint)).await;
+            let said = refused(answer, Code::Unavailable)?;
+            ensure!(said.contains("no gateway is connected") && said.contains("ask again"), "{said}");
+        }
         let silent = stage.gateway(Manner::Never).await?;
         let said = refused(controller.map_endpoint_ip(map("rome", "172.18.0.3")).await, Code::Unavailable)?;
         ensure!(said.contains("has not confirmed"), "{said}");
@@ -76,6 +80,8 @@ fn an_answer_waits_for_the_gateway_and_says_so_when_that_does_not_come() -> Resu
         })
         .await?;
         ensure!(first != address && prompt.count() == 2);
+        let pod = controller.map_endpoint_ip(map("rome", "10.0.0.9")).await?.into_inner().ip;
+        ensure!(pod == "10.0.0.9" && prompt.count() == 2, "a pod needs the tunnel, and no rule: {pod}");
         let belongs = BelongsRequest { ip: "10.0.3.4".into() };
         ensure!(controller.belongs_to_pod_cidr(belongs).await?.into_inner().belongs);
         let home = GetHomePodIpRequest { cluster_id: "rome".into(), ip: "10.101.0.5".into() };
@@ -110,7 +116,7 @@ fn a_certificate_is_good_for_what_its_name_says() -> Result<()> {
         ensure!(taken.is_err_and(|status| status.code() == Code::PermissionDenied));
         let mut gateway = stage.client("gateway").await?;
         refused(gateway.map_endpoint_ip(map("rome", "172.18.0.3")).await, Code::PermissionDenied)?;
-        let controller = Identity::issue(&stage.cluster.client, NAMESPACE, "controller").await?;
+        let controller = client::issue(&stage.cluster.client, NAMESPACE, "controller").await?;
         let mut nosy = client::gateway(&controller, stage.origin()?)?;
         let followed = nosy.follow(futures::stream::pending()).await;
         ensure!(followed.is_err_and(|status| status.code() == Code::PermissionDenied));
@@ -281,8 +287,8 @@ fn a_release_forgets_everything() -> Result<()> {
         }
         stage.handle.release("rome").await?;
         let mut after = stage.storage().await?.pop().context("no storage")?.spec;
-        // Where to look next, and that addresses rest, is all that may be remembered.
-        after.prefixes.retain(|network, _| !network.ends_with("/32"));
+        // Where to look next, and that addresses and names rest, is all that may be remembered.
+        after.prefixes.retain(|_, record| !String::from_utf8_lossy(&record.0).contains("since"));
         let (networks, known): (Vec<_>, Vec<_>) =
             (after.prefixes.keys().collect(), before.prefixes.keys().collect());
         ensure!(networks == known, "{networks:?} is not {known:?}");

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ferro_api::net::{IpamStorage, NatMapping};
 use ferro_api::proto::ipam::ipam_client::IpamClient;
-use ferro_fabric::ipam::client::{self, Channel, Identity};
+use ferro_core::network::Ipam;
+use ferro_fabric::ipam::client::{self, Channel};
 use ferro_fabric::ipam::{Handle, Metrics, start_counted};
 use ferro_runtime::shutdown::Tasks;
 use http::Method;
@@ -17,7 +19,7 @@ use rig::addresses::{Listener, Manner, define_kinds, meet, own};
 use rig::fuse::Fuse;
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
-use tokio::sync::{MutexGuard, OnceCell};
+use tokio::sync::{MutexGuard, OnceCell, watch};
 
 static TOPOLOGY: OnceCell<Topology> = OnceCell::const_new();
 /// There is one storage in a cluster, so tests take turns.
@@ -33,6 +35,8 @@ pub struct Stage {
     pub external_length: u8,
     tasks: Tasks,
     listen: SocketAddr,
+    /// What the address manager of the moment knows, for gateways that outlive it.
+    known: watch::Sender<Arc<Ipam>>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -49,7 +53,9 @@ impl Stage {
         let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let (tasks, metrics) = (Tasks::default(), Metrics::default());
         let handle = run(&cluster, &tasks, listen, external_length, &metrics, Fuse::none()).await?;
-        Ok(Self { cluster, handle, metrics, external_length, tasks, listen, _turn: turn })
+        let known = watch::Sender::new(handle.watch().borrow().clone());
+        tokio::spawn(pass_on(handle.watch(), known.clone()));
+        Ok(Self { cluster, handle, metrics, external_length, tasks, listen, known, _turn: turn })
     }
 
     /// Ends the address manager, at whatever point it is, and starts another.
@@ -59,6 +65,7 @@ impl Stage {
         self.metrics = Metrics::default();
         let length = self.external_length;
         self.handle = run(&self.cluster, &self.tasks, self.listen, length, &self.metrics, fuse).await?;
+        tokio::spawn(pass_on(self.handle.watch(), self.known.clone()));
         Ok(())
     }
 
@@ -75,7 +82,7 @@ impl Stage {
 
     /// A client under this name.
     pub async fn client(&self, name: &str) -> Result<IpamClient<Channel>> {
-        let identity = Identity::issue(&self.cluster.client, NAMESPACE, name).await?;
+        let identity = client::issue(&self.cluster.client, NAMESPACE, name).await?;
         client::ipam(&identity, self.origin()?)
     }
 
@@ -112,7 +119,18 @@ impl Stage {
 
     /// Starts a gateway.
     pub async fn gateway(&self, manner: Manner) -> Result<Listener> {
-        Listener::start(&self.cluster.client, NAMESPACE, &self.origin()?, manner).await
+        let known = self.known.subscribe();
+        Listener::start(&self.cluster.client, NAMESPACE, &self.origin()?, manner, known).await
+    }
+}
+
+/// Passes on what an address manager knows, until it ends.
+async fn pass_on(mut state: watch::Receiver<Arc<Ipam>>, known: watch::Sender<Arc<Ipam>>) {
+    loop {
+        known.send_replace(state.borrow_and_update().clone());
+        if state.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Peering between real API servers: two clusters agree, keep the agreement, and end it without a trace.
 
 mod crashes;
-mod site;
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::PeeringState::{Established, None as Unpeered};
@@ -10,9 +9,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use rig::objects::{at_rest, await_same, everything};
+use rig::site::{Site, clusters, ferro, knows_itself};
 use rig::wait::block_on;
 use serde_json::json;
-use site::{Site, clusters, ferro, knows_itself};
 
 /// The nodes that stand for peers.
 async fn virtual_nodes(site: &Site) -> Result<Vec<Node>> {

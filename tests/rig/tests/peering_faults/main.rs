@@ -2,10 +2,6 @@
 //! end all is as it should be, and nothing is there twice.
 
 mod pair;
-mod relay;
-#[allow(dead_code, reason = "shared with suites that use more of it")]
-#[path = "../peering/site.rs"]
-mod site;
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +11,8 @@ use ferro_api::discovery::{AuthState, ForeignCluster, PeeringState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use pair::{Pair, with_pair};
-use relay::Wire;
-use site::{Site, ferro};
+use rig::site::{Site, ferro};
+use rig::wire::Wire;
 
 const AUTHENTICATED: &str = "Authenticated";
 

@@ -1,39 +1,47 @@
 //! Two clusters that reach each other only over wires that can be cut, and what must hold after whatever happened.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use ferro_api::config::ClusterConfig;
+use anyhow::{Result, ensure};
 use ferro_api::discovery::PeeringState::None as Unpeered;
 use ferro_api::discovery::{PeeringState, ResourceRequest};
 use ferro_api::sharing::ResourceOffer;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::serde::de::DeserializeOwned;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, Resource};
 use rig::objects::{await_same, everything};
+use rig::site::{Wired, clusters, ferro};
 use rig::topology::{Cluster, Topology};
 use rig::wait::{GENEROUSLY, block_on};
-use serde_json::json;
+use rig::wire::Wire;
 use tokio::sync::Mutex;
-
-use crate::relay::{Relay, Wire};
-use crate::site::{Site, clusters, ferro, knows_itself};
 
 /// One pair for all tests, one test at a time. A test that fails takes the pair along, and the next makes another.
 static PAIR: Mutex<Option<Pair>> = Mutex::const_new(None);
-const API_SERVER: u16 = 6443;
 const GLANCE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A cluster with ferro, and the wires to it.
+/// A cluster with ferro, the wires to it, and what it had before it knew another one.
 pub struct Side {
-    pub site: Site,
-    api: Relay,
-    auth: Relay,
+    wired: Wired,
     before: BTreeSet<String>,
+}
+
+impl Deref for Side {
+    type Target = Wired;
+
+    fn deref(&self) -> &Wired {
+        &self.wired
+    }
+}
+
+impl DerefMut for Side {
+    fn deref_mut(&mut self) -> &mut Wired {
+        &mut self.wired
+    }
 }
 
 /// Two of them, which know nothing of each other.
@@ -60,21 +68,9 @@ pub fn with_pair(test: impl AsyncFnOnce(&mut Pair) -> Result<()>) -> Result<()> 
 
 impl Side {
     async fn start(cluster: &Cluster) -> Result<Self> {
-        let server = SocketAddr::from((cluster.plan.control_plane(), API_SERVER));
-        let api = Relay::start(cluster.plan.lan.host(), server).await?;
-        let url = format!("apiServer.url=https://{}", api.address);
-        let settings = [&url, "advertisement.keepaliveRetryTime=1", "advertisement.keepaliveThreshold=3"];
-        let site = Site::start(cluster, &settings).await?;
-        let auth = relay_auth(&site).await?;
-        knows_itself(&site).await?;
+        let wired = Wired::start(cluster).await?;
         let before = everything(cluster).await?;
-        Ok(Self { site, api, auth, before })
-    }
-
-    /// What happens to all that others send here.
-    pub fn set(&self, wire: Wire) {
-        self.api.set(wire);
-        self.auth.set(wire);
+        Ok(Self { wired, before })
     }
 
     /// Waits until nothing is left of what came after the installation.
@@ -106,18 +102,6 @@ impl Side {
         let tenants = tenants.list(&ListParams::default().labels("liqo.io/remoteID")).await?.items.len();
         Ok([peers, tenants])
     }
-}
-
-/// Puts a relay before the auth service.
-async fn relay_auth(site: &Site) -> Result<Relay> {
-    let configs: Api<ClusterConfig> = Api::all(site.admin.clone());
-    let config = configs.get("liqo-configuration").await?;
-    let url = config.spec.auth().url.context("the auth service has no URL")?;
-    let address = url.strip_prefix("https://").context("it is not HTTPS")?.parse()?;
-    let relay = Relay::start(Ipv4Addr::LOCALHOST, address).await?;
-    let patch = json!({"spec": {"authConfig": {"url": format!("https://{}", relay.address)}}});
-    configs.patch("liqo-configuration", &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(relay)
 }
 
 impl Pair {

@@ -8,12 +8,12 @@ use ferro_api::names::taints::draining;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
+use rig::fuse::Fuse;
+use rig::site::Site;
 use rig::wait::{block_on, eventually};
 use serde_json::json;
 
-use crate::site::Site;
 use crate::{Stage, ask, configure, is_ready, node_of, offer_of, readiness, shows};
-use rig::fuse::Fuse;
 
 /// How often offers are confirmed here.
 const BEAT: &str = "advertisement.keepaliveRetryTime=2";

@@ -3,9 +3,6 @@
 mod keepalive;
 mod offers;
 mod policies;
-#[allow(dead_code, reason = "the crashes that it can make are for the suite of peering")]
-#[path = "../peering/site.rs"]
-mod site;
 
 use std::process::Stdio;
 
@@ -17,10 +14,10 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
+use rig::site::{Site, clusters, ferro, knows_itself};
 use rig::topology::{Topology, built};
 use rig::wait::eventually;
 use serde_json::{Value, json};
-use site::{Site, ferro, knows_itself};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -38,16 +35,16 @@ struct Stage {
 
 impl Stage {
     /// Bare clusters, each with ferro and these settings.
-    async fn set(name: &str, clusters: &[(&str, &[&str])]) -> Result<Self> {
+    async fn set(name: &str, specs: &[(&str, &[&str])]) -> Result<Self> {
         let turn = TURN.acquire().await?;
-        let names: Vec<&str> = clusters.iter().map(|(name, _)| *name).collect();
-        let topology = site::clusters(name, &names).await?;
+        let names: Vec<&str> = specs.iter().map(|(name, _)| *name).collect();
+        let topology = clusters(name, &names).await?;
         let start = async |(name, settings): &(&str, &[&str])| {
             let site = Site::start(topology.cluster(name)?, settings).await?;
             knows_itself(&site).await?;
             Ok::<_, anyhow::Error>(site)
         };
-        let sites = try_join_all(clusters.iter().map(start)).await?;
+        let sites = try_join_all(specs.iter().map(start)).await?;
         Ok(Self { sites, _topology: topology, _turn: turn })
     }
 

@@ -16,11 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use rig::site::Site;
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::site::Site;
 use crate::{Stage, ask, configure, id_of, node_of, offer_of};
 
 const NODE: &str = "turin-1";

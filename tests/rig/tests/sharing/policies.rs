@@ -5,9 +5,9 @@ use ferro_api::discovery::AuthState::{Accepted, Refused as TurnedAway};
 use ferro_api::discovery::PeeringState;
 use ferro_api::discovery::PeeringState::{Established, None as Unpeered, Pending, Refused};
 use ferro_core::auth::{JoinToken, TokenSecret};
+use rig::site::{Site, ferro};
 use rig::wait::{block_on, eventually};
 
-use crate::site::{Site, ferro};
 use crate::{Stage, add, ask, described, node_of, shows, shows_authentication, token};
 
 const OUTGOING: &str = "OutgoingPeering";

@@ -1,9 +1,12 @@
-//! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail. `bench ipam` gives those of
-//! the address manager only.
+//! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail. `bench ipam`, `bench offload`
+//! and `bench tunnel` give those of the address manager, of namespaces and of tunnels only.
 
 mod ipam;
+mod offload;
+mod pair;
 mod peering;
 mod processes;
+mod tunnel;
 
 use std::time::Instant;
 
@@ -13,8 +16,11 @@ use rig::topology::Topology;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    if std::env::args().nth(1).as_deref() == Some("ipam") {
-        return ipam::run().await;
+    match std::env::args().nth(1).as_deref() {
+        Some("ipam") => return ipam::run().await,
+        Some("offload") => return offload::run().await,
+        Some("tunnel") => return tunnel::run(),
+        _ => {}
     }
     let bare = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
     let (seconds, _) = start("bench-bare", vec![bare]).await?;
@@ -23,6 +29,8 @@ async fn main() -> Result<()> {
     println!("rig.three.start {seconds:.1} s (goal 60)");
     println!("rig.three.memory {memory} MiB (goal 3500)");
     peering::run().await?;
+    offload::run().await?;
+    tunnel::run()?;
     ipam::run().await
 }
 

@@ -39,6 +39,7 @@ impl Relay {
         Ok(Self { address, wire, task })
     }
 
+    /// What becomes of everything from now on.
     pub fn set(&self, wire: Wire) {
         self.wire.send_replace(wire);
     }

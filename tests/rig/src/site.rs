@@ -1,28 +1,36 @@
 //! A cluster with ferro, whose roles run in this process: under their own service accounts, so that their rights are
 //! tested too, and with clients that can be made to fail.
 
+mod wired;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::{ForeignCluster, PeeringState};
+use ferro_api::net::TunnelEndpoint;
 use ferro_fabric::ipam::Handle;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::Readiness;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use http::{Method, Request};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt as _};
-use rig::fuse::Fuse;
-use rig::plan::ClusterSpec;
-use rig::topology::{Cluster, Topology, built};
-use rig::wait::eventually;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::fuse::Fuse;
+use crate::plan::ClusterSpec;
+use crate::topology::{Cluster, Topology, built};
+use crate::wait::eventually;
+pub use wired::Wired;
+
+/// The namespace of an installation.
 pub const NAMESPACE: &str = "liqo";
 /// The ports at which the auth services of this process listen; each takes the next.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
@@ -36,7 +44,16 @@ fn loopback() -> Ipv4Addr {
 
 /// Bare clusters of these names.
 pub async fn clusters(name: &str, names: &[&str]) -> Result<Topology> {
-    let spec = |name: &&str| ClusterSpec { bare: true, ..ClusterSpec::named(*name) };
+    bare(name, names, false).await
+}
+
+/// Bare clusters of these names that write down what they are asked for.
+pub async fn audited_clusters(name: &str, names: &[&str]) -> Result<Topology> {
+    bare(name, names, true).await
+}
+
+async fn bare(name: &str, names: &[&str], audited: bool) -> Result<Topology> {
+    let spec = |name: &&str| ClusterSpec { bare: true, audited, ..ClusterSpec::named(*name) };
     if let Ok(directives) = std::env::var("FERRO_LOG") {
         ferro_runtime::logs::start(&directives);
     }
@@ -45,12 +62,30 @@ pub async fn clusters(name: &str, names: &[&str]) -> Result<Topology> {
 
 /// A cluster with ferro.
 pub struct Site {
+    /// Its name.
     pub name: String,
+    /// For an administrator.
     pub admin: Client,
+    /// The cluster itself.
     pub cluster: Cluster,
     listen: SocketAddr,
     roles: Option<Tasks>,
     restarted: bool,
+}
+
+/// Stands in for the gateway, which is not here: what is to go is let go.
+async fn let_tunnels_go(admin: Client) -> Result<()> {
+    let tunnels: Api<TunnelEndpoint> = Api::all(admin.clone());
+    loop {
+        let present = tunnels.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        for tunnel in present.iter().filter(|tunnel| tunnel.metadata.deletion_timestamp.is_some()) {
+            let namespace = tunnel.namespace().unwrap_or_default();
+            let api: Api<TunnelEndpoint> = Api::namespaced(admin.clone(), &namespace);
+            let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            _ = api.patch(&tunnel.name_any(), &PatchParams::default(), &free).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 impl Site {
@@ -97,7 +132,11 @@ impl Site {
         let config =
             Watched::start(&tasks, "configuration", Api::all(controller.clone()), watcher::Config::default());
         let home = ferro_peering::controller::home(&tasks, controller, NAMESPACE.into(), config);
-        tasks.spawn("networks", ferro_fabric::manager::run::<Handle>(tasks.clone(), home.clone()));
+        tasks.spawn("stand-in for the gateway", let_tunnels_go(self.admin.clone()));
+        let figures = ferro_fabric::ipam::Metrics::default();
+        tasks.spawn("networks", ferro_fabric::manager::run::<Handle>(tasks.clone(), home.clone(), figures));
+        tasks.spawn("namespaces", ferro_offload::namespaces::run(tasks.clone(), home.clone()));
+        tasks.spawn("tenants", ferro_offload::tenants::run(tasks.clone(), home.clone()));
         let work = ferro_peering::controller::run(tasks.clone(), home, Metrics::default());
         tasks.spawn("controller", work);
         self.roles = Some(tasks);
@@ -112,7 +151,6 @@ impl Site {
     }
 
     /// Runs the roles anew if one of them has failed, as Kubernetes would.
-    #[allow(dead_code, reason = "for suites in which API servers fail")]
     pub async fn revive(&mut self) -> Result<()> {
         if self.roles.as_ref().is_some_and(Tasks::have_ended) {
             println!("{}: the roles failed and are started again", self.name);
@@ -121,6 +159,7 @@ impl Site {
         Ok(())
     }
 
+    /// Whether the roles run without a fuse since one broke.
     pub fn was_restarted(&self) -> bool {
         self.restarted
     }
@@ -145,6 +184,7 @@ impl Site {
         fuse.client(config, is_counted)
     }
 
+    /// The other clusters that it knows.
     pub fn peers(&self) -> Api<ForeignCluster> {
         Api::all(self.admin.clone())
     }
@@ -162,12 +202,14 @@ impl Site {
             .with_context(|| format!("{} does not know {}", self.name, other.name))
     }
 
+    /// Applies a merge patch to the `ForeignCluster` of another site.
     pub async fn change(&self, other: &Self, patch: Value) -> Result<()> {
         let name = self.peer(other).await?.name_any();
         self.peers().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
+    /// Deletes the `ForeignCluster` of another site.
     pub async fn remove(&self, other: &Self) -> Result<()> {
         let name = self.peer(other).await?.name_any();
         self.peers().delete(&name, &DeleteParams::default()).await?;
@@ -195,6 +237,13 @@ impl Site {
             status.authentication
         );
         Ok(())
+    }
+
+    /// Its identifier.
+    pub async fn id(&self) -> Result<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        let map = maps.get(ferro_peering::identity::NAME).await?;
+        map.data.and_then(|mut data| data.remove("clusterID")).context("it does not know itself yet")
     }
 
     /// Whether it knows no other cluster.

@@ -1,0 +1,88 @@
+//! What befalls a gateway: its process is killed, or the node below it loses power.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use rig::topology::{Cluster, Topology};
+use rig::wait::eventually;
+
+use crate::NAMESPACE;
+
+/// Kills the gateway of a cluster, and waits until another process has taken its place.
+pub async fn kill_gateway(cluster: &Cluster) -> Result<()> {
+    let gateway = gateway_node(cluster).await?;
+    let before = containers(cluster, &gateway).await?;
+    // A node sees its own processes only.
+    cluster.on_node(gateway.number, &["pkill", "-KILL", "-f", "^/ferro gateway"]).await?;
+    let is_gateway = |container: &Container| container.pod.starts_with("ferro-gateway");
+    await_new(cluster, &gateway, before.into_iter().filter(is_gateway).collect()).await
+}
+
+/// Reboots the node that the gateway of a cluster is on, and waits until all that ran there runs again.
+pub async fn reboot_under_gateway(topology: &Topology, cluster: &Cluster) -> Result<()> {
+    let gateway = gateway_node(cluster).await?;
+    let before = containers(cluster, &gateway).await?;
+    topology.reboot(&format!("{}/{}", cluster.plan.name, gateway.number)).await?;
+    await_new(cluster, &gateway, before).await
+}
+
+/// The node that a gateway is on.
+pub struct GatewayNode {
+    name: String,
+    pub number: u8,
+}
+
+/// Where the gateway of a cluster says that it is.
+pub async fn gateway_node(cluster: &Cluster) -> Result<GatewayNode> {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let said = maps.get("ferro-gateway").await?.data.unwrap_or_default();
+    let name = said.get("node").context("the gateway does not say where it is")?;
+    let node = cluster.plan.node(name)?;
+    Ok(GatewayNode { name: node.name.clone(), number: node.number })
+}
+
+/// A container that is ready.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Container {
+    pod: String,
+    name: String,
+    id: String,
+}
+
+impl Container {
+    fn of(pod: &Pod, status: ContainerStatus) -> Option<Self> {
+        let id = status.container_id.filter(|_| status.ready)?;
+        Some(Self { pod: pod.name_any(), name: status.name, id })
+    }
+}
+
+/// All containers on a node that are ready.
+async fn containers(cluster: &Cluster, node: &GatewayNode) -> Result<BTreeSet<Container>> {
+    let pods: Api<Pod> = Api::all(cluster.client.clone());
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
+    let mut found = BTreeSet::new();
+    for pod in pods.list(&on_node).await? {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+        found.extend(
+            statuses.unwrap_or_default().into_iter().filter_map(|status| Container::of(&pod, status)),
+        );
+    }
+    Ok(found)
+}
+
+/// Waits until others of the same names are ready in place of these.
+async fn await_new(cluster: &Cluster, node: &GatewayNode, before: BTreeSet<Container>) -> Result<()> {
+    ensure!(!before.is_empty(), "nothing ran there");
+    eventually(&format!("all runs again on {}", node.name), || async {
+        let now = containers(cluster, node).await?;
+        for old in &before {
+            let is_new = |new: &Container| (&new.pod, &new.name) == (&old.pod, &old.name) && new.id != old.id;
+            ensure!(now.iter().any(is_new), "{} of {} is not there", old.name, old.pod);
+        }
+        Ok(())
+    })
+    .await
+}

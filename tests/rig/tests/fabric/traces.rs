@@ -1,0 +1,114 @@
+//! `ferro trace --live`: packets go from a pod, and of all links the one that was cut is named.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, bail, ensure};
+use rig::installation::ferro;
+use rig::pods::Echo;
+use rig::topology::Cluster;
+use rig::tunnels::connected;
+
+use crate::faults::gateway_node;
+use crate::pair::{NODES, Pair};
+
+/// The UDP ports of the overlay and of tunnels.
+const OVERLAY: &str = "udp dport 18800";
+const TUNNEL: &str = "udp dport 5871";
+/// What comes out of tunnels.
+const FROM_GATEWAY: &str = "iifname \"ferro.host\"";
+
+/// A whole way is seen to be one; then each link is cut in turn, and named. The two pairs have their first in common.
+pub async fn name_what_is_cut(one: &Pair<'_>, other: &Pair<'_>) -> Result<()> {
+    let [one_way, other_way] = [Way::of(one).await?, Way::of(other).await?];
+    tokio::try_join!(one_way.is_whole(), other_way.is_whole())?;
+
+    let cut = Cut::make(one_way.from, OVERLAY).await?;
+    one_way.is_broken_at("overlay").await?;
+    cut.mend().await?;
+
+    let cuts = tokio::try_join!(Cut::make(one_way.to, FROM_GATEWAY), Cut::make(other_way.to, TUNNEL))?;
+    tokio::try_join!(one_way.is_broken_at("peer"), other_way.is_broken_at("tunnel"))?;
+    tokio::try_join!(cuts.0.mend(), cuts.1.mend())?;
+    tokio::try_join!(connected(other_way.from, other_way.to), connected(other_way.to, other_way.from))?;
+    tokio::try_join!(one_way.is_whole(), other_way.is_whole()).map(drop)
+}
+
+/// From a pod that is not on the gateway's node to one of the peer.
+struct Way<'a> {
+    from: &'a Cluster,
+    to: &'a Cluster,
+    pod: String,
+    address: IpAddr,
+}
+
+impl<'a> Way<'a> {
+    async fn of(pair: &Pair<'a>) -> Result<Self> {
+        let [here, there] = &pair.0;
+        let gateway = gateway_node(here.cluster).await?.number;
+        let far = NODES.into_iter().find(|number| *number != usize::from(gateway));
+        let far = far.context("there is no other node")?;
+        let server = Echo::on(there.cluster, far).await?;
+        Ok(Self {
+            from: here.cluster,
+            to: there.cluster,
+            pod: format!("caller-{far}"),
+            address: here.name_of(server.ip)?,
+        })
+    }
+
+    async fn trace(&self) -> Result<String> {
+        ferro(self.from, &["trace", "--from", &self.pod, "--to", &self.address.to_string(), "--live"]).await
+    }
+
+    /// Packets pass everybody on the way, and the endpoint answers.
+    async fn is_whole(&self) -> Result<()> {
+        let said = self.trace().await?;
+        let (_, tried) = said.split_once("TRIED").with_context(|| format!("nothing was tried: {said}"))?;
+        for place in ["node ", "overlay to ", "gateway on ", "gateway of ", "endpoint in "] {
+            let is_passed = |line: &str| line.starts_with(place) && line.contains(" good ");
+            ensure!(tried.lines().any(is_passed), "{place}is not passed: {said}");
+        }
+        let answer = format!("answers to packets of the pod, as {}", self.address);
+        ensure!(tried.contains(&answer), "the endpoint does not answer: {said}");
+        Ok(())
+    }
+
+    async fn is_broken_at(&self, link: &str) -> Result<()> {
+        match self.trace().await {
+            Ok(said) => bail!("the {link} is cut, and it is not seen: {said}"),
+            Err(error) => {
+                let said = format!("{error:#}");
+                ensure!(
+                    said.contains(&format!("the way is broken at the {link}: ")),
+                    "not the {link}: {said}"
+                );
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A rule of the node under a gateway that drops packets.
+struct Cut<'a> {
+    cluster: &'a Cluster,
+    node: u8,
+}
+
+impl<'a> Cut<'a> {
+    const TABLE: &'static str = "rig_cut";
+
+    /// Drops what matches as soon as it comes to the node.
+    async fn make(cluster: &'a Cluster, what: &str) -> Result<Self> {
+        let (node, table) = (gateway_node(cluster).await?.number, Self::TABLE);
+        let script = format!(
+            "add table inet {table}; add chain inet {table} cut {{ type filter hook prerouting priority -500; }}\
+             ; add rule inet {table} cut {what} drop"
+        );
+        cluster.on_node(node, &["nft", &script]).await?;
+        Ok(Self { cluster, node })
+    }
+
+    async fn mend(self) -> Result<()> {
+        self.cluster.on_node(self.node, &["nft", "delete", "table", "inet", Self::TABLE]).await.map(drop)
+    }
+}

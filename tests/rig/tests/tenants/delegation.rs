@@ -1,0 +1,138 @@
+//! Whom an owner lets into its namespaces, and how far they come.
+
+use anyhow::{Context, Result, ensure};
+use ferro_api::tenancy::TenantDelegation;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use rig::wait::eventually;
+use serde_json::{Value, json};
+
+use crate::parsed;
+use crate::stage::{Consumer, Stage, on_stage, refused};
+
+/// As the consumer.
+fn delegations(consumer: &Consumer) -> Api<TenantDelegation> {
+    Api::namespaced(consumer.client.clone(), &consumer.control)
+}
+
+/// Lets somebody in, as the consumer.
+async fn delegate(consumer: &Consumer, number: &str, spec: &Value) -> kube::Result<TenantDelegation> {
+    let object = json!({
+        "apiVersion": "tenancy.liqo.io/v1alpha1", "kind": "TenantDelegation",
+        "metadata": {"name": format!("{}-{number}", consumer.id), "labels": consumer.marks()}, "spec": spec,
+    });
+    let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+    delegations(consumer).create(&PostParams::default(), &object).await
+}
+
+async fn lets_in(
+    stage: &Stage,
+    number: &str,
+    user: &str,
+    level: &str,
+    namespaces: &[&str],
+) -> Result<Client> {
+    let subjects = json!([{"kind": "User", "name": user}]);
+    let spec = json!({"subjects": subjects, "level": level, "namespaces": namespaces});
+    delegate(&stage.rome, number, &spec).await?;
+    let client = stage.client_of(user).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "shop-of-rome");
+    eventually(&format!("{user} is let in"), || async {
+        pods.list(&ListParams::default()).await?;
+        Ok(())
+    })
+    .await?;
+    Ok(client)
+}
+
+/// What somebody may do in a namespace: read pods, write a `ConfigMap`, read and write Secrets, make pods, grant rights.
+async fn may(client: &Client, namespace: &str) -> Result<[bool; 6]> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+    let named = || json!({"metadata": {"name": "x"}});
+    let pod = json!({"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "ferro-tenant-viewer"});
+    let binding = json!({"metadata": {"name": "x"}, "roleRef": role});
+    Ok([
+        refused(pods.list(&ListParams::default()).await).is_err(),
+        refused(maps.create(&dry, &parsed(named())?).await).is_err(),
+        refused(secrets.list(&ListParams::default()).await).is_err(),
+        refused(secrets.create(&dry, &parsed(named())?).await).is_err(),
+        refused(pods.create(&dry, &parsed(pod)?).await).is_err(),
+        refused(bindings.create(&dry, &parsed(binding)?).await).is_err(),
+    ])
+}
+
+#[test]
+fn a_delegate_does_what_was_granted_and_no_more() -> Result<()> {
+    on_stage(async |stage| {
+        stage.rome.has([("shop", "shop-of-rome"), ("back", "back-of-rome")]).await?;
+        stage.milan.has([("vault", "vault-of-milan")]).await?;
+        let viewer = lets_in(stage, "0", "jane", "Viewer", &["shop-of-rome"]).await?;
+        let editor = lets_in(stage, "1", "john", "Editor", &[]).await?;
+        let admin = lets_in(stage, "2", "anna", "Admin", &[]).await?;
+        let nothing = [false; 6];
+        ensure!(may(&viewer, "shop-of-rome").await? == [true, false, false, false, false, false]);
+        ensure!(may(&editor, "shop-of-rome").await? == [true, true, false, false, false, false]);
+        ensure!(may(&admin, "shop-of-rome").await? == [true, true, true, true, false, false]);
+        ensure!(may(&viewer, "back-of-rome").await? == nothing, "it was granted in one namespace");
+        eventually("the others are let into all of them", || async {
+            ensure!(may(&editor, "back-of-rome").await?[0] && may(&admin, "back-of-rome").await?[0]);
+            Ok(())
+        })
+        .await?;
+        for client in [&viewer, &editor, &admin] {
+            for namespace in ["vault-of-milan", "default", "kube-system", &stage.rome.control] {
+                ensure!(may(client, namespace).await? == nothing, "somebody is let into {namespace}");
+            }
+        }
+        for number in ["0", "1", "2"] {
+            let name = format!("{}-{number}", stage.rome.id);
+            delegations(&stage.rome).delete(&name, &DeleteParams::default()).await?;
+        }
+        eventually("what was granted is taken back", || async {
+            ensure!(
+                may(&admin, "shop-of-rome").await? == nothing
+                    && may(&viewer, "shop-of-rome").await? == nothing
+            );
+            Ok(())
+        })
+        .await
+    })
+}
+
+#[test]
+fn an_owner_lets_in_only_those_whom_it_may_and_only_so_many() -> Result<()> {
+    on_stage(async |stage| {
+        stage.rome.has([("shop", "shop-of-rome")]).await?;
+        let subjects = json!([
+            {"kind": "Group", "name": "system:authenticated"},
+            {"kind": "User", "name": format!("{}:0", stage.milan.id)},
+            {"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"},
+        ]);
+        delegate(&stage.rome, "3", &json!({"subjects": subjects, "level": "Admin"})).await?;
+        let (delegations, name) = (delegations(&stage.rome), format!("{}-3", stage.rome.id));
+        let said = eventually("it is said why not", || async {
+            let status = delegations.get(&name).await?.status.unwrap_or_default();
+            let ready = status.conditions.into_iter().find(|condition| condition.type_ == "Ready");
+            Ok(ready.context("nothing is said")?.message)
+        })
+        .await?;
+        ensure!(said.matches("is refused").count() == 3, "{said}");
+        let bindings: Api<RoleBinding> = Api::namespaced(stage.turin.admin.clone(), "shop-of-rome");
+        ensure!(bindings.get_opt("ferro-tenant-admin-3").await?.is_none(), "somebody is let in");
+        delegations.delete(&name, &DeleteParams::default()).await?;
+
+        let spec = json!({"subjects": [{"kind": "User", "name": "eve"}], "level": "Viewer"});
+        for number in ["16", "x", "01"] {
+            let why = refused(delegate(&stage.rome, number, &spec).await)?;
+            ensure!(why.contains("-0 to -15"), "{why}");
+        }
+        Ok(())
+    })
+}

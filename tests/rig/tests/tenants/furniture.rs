@@ -1,0 +1,156 @@
+//! What belongs into a Tenant's namespaces: it comes back when it is taken away, and follows what an administrator says.
+
+use anyhow::{Result, ensure};
+use ferro_api::config::ClusterConfig;
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Namespace, ResourceQuota};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use rig::wait::eventually;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, on_stage};
+
+const NAME: &str = "ferro-tenant";
+
+fn quotas(client: &Client, namespace: &str) -> Api<ResourceQuota> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// Deletes an object and waits until another one is there.
+async fn heals<K>(api: &Api<K>) -> Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let before = api.get(NAME).await?;
+    api.delete(NAME, &DeleteParams::default()).await?;
+    eventually("it is made anew", || async {
+        let after = api.get(NAME).await?;
+        ensure!(after.uid() != before.uid(), "it is still there");
+        Ok(())
+    })
+    .await
+}
+
+#[test]
+fn what_somebody_takes_away_or_changes_comes_back() -> Result<()> {
+    on_stage(async |stage| {
+        stage.rome.has([("shop", "shop-of-rome")]).await?;
+        let admin = &stage.turin.admin;
+        heals(&quotas(admin, "shop-of-rome")).await?;
+        heals(&Api::<NetworkPolicy>::namespaced(admin.clone(), "shop-of-rome")).await?;
+        heals(&Api::<RoleBinding>::namespaced(admin.clone(), "shop-of-rome")).await?;
+        let quota = quotas(admin, "shop-of-rome");
+        let before = quota.get(NAME).await?.spec;
+        let more = Patch::Merge(json!({"spec": {"hard": {"cpu": "100000"}}}));
+        quota.patch(NAME, &PatchParams::default(), &more).await?;
+        eventually("it says what it said", || async {
+            ensure!(quota.get(NAME).await?.spec == before);
+            Ok(())
+        })
+        .await?;
+        // A whole namespace is made anew as well.
+        let namespaces: Api<Namespace> = Api::all(admin.clone());
+        let uid = namespaces.get("shop-of-rome").await?.uid();
+        namespaces.delete("shop-of-rome", &DeleteParams::default()).await?;
+        eventually("there is another one", || async {
+            ensure!(namespaces.get("shop-of-rome").await?.uid() != uid, "it is still there");
+            Ok(())
+        })
+        .await?;
+        stage.rome.has([("shop", "shop-of-rome")]).await
+    })
+}
+
+#[test]
+fn what_a_tenant_says_holds_in_all_its_namespaces_as_soon_as_it_says_so() -> Result<()> {
+    on_stage(async |stage| {
+        stage.rome.has([("shop", "shop-of-rome"), ("back", "back-of-rome")]).await?;
+        let settings = json!({
+            "namespaceCeiling": {"hard": {"cpu": "500m", "example.org/gpu": "1"}}, "podSecurity": "restricted",
+            "counts": {"persistentvolumeclaims": 3, "widgets.example.org": 5}, "isolation": false,
+            "limitRange": {"limits": [{"type": "Container", "max": {"cpu": "0.25"}}]},
+            "owners": [{"kind": "Group", "name": "romans"}],
+        });
+        stage.set(&stage.rome, &settings).await?;
+        let admin = &stage.turin.admin;
+        for namespace in ["shop-of-rome", "back-of-rome"] {
+            eventually("it is as the Tenant says", || async {
+                let hard = quotas(admin, namespace).get(NAME).await?.spec.and_then(|spec| spec.hard);
+                let hard = serde_json::to_value(hard)?;
+                let wanted = json!({"cpu": "500m", "requests.example.org/gpu": "1",
+                    "count/persistentvolumeclaims": "3", "count/widgets.example.org": "5"});
+                ensure!(hard == wanted, "{hard}");
+                let labels = Api::<Namespace>::all(admin.clone()).get(namespace).await?.labels().clone();
+                ensure!(labels["pod-security.kubernetes.io/enforce"] == "restricted", "{labels:?}");
+                Api::<LimitRange>::namespaced(admin.clone(), namespace).get(NAME).await?;
+                let policies: Api<NetworkPolicy> = Api::namespaced(admin.clone(), namespace);
+                ensure!(policies.get_opt(NAME).await?.is_none(), "it is still isolated");
+                let binding = Api::<RoleBinding>::namespaced(admin.clone(), namespace).get(NAME).await?;
+                let subjects = binding.subjects.unwrap_or_default();
+                ensure!(subjects.iter().any(|subject| subject.name == "romans"), "{subjects:?}");
+                Ok(())
+            })
+            .await?;
+        }
+        rests(stage).await
+    })
+}
+
+#[test]
+fn templates_of_the_configuration_are_in_every_namespace_and_follow_it() -> Result<()> {
+    on_stage(async |stage| {
+        stage.rome.has([("shop", "shop-of-rome")]).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(stage.turin.admin.clone(), "shop-of-rome");
+        let with = |text: &str| {
+            json!({"templates": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "welcome"},
+                "data": {"text": text}}]})
+        };
+        for text in ["hello", "good day"] {
+            configure(stage, with(text)).await?;
+            eventually("the template is there", || async {
+                let data = maps.get("welcome").await?.data.unwrap_or_default();
+                ensure!(data.get("text").is_some_and(|present| present == text), "{data:?}");
+                Ok(())
+            })
+            .await?;
+        }
+        rests(stage).await?;
+        configure(stage, Value::Null).await?;
+        eventually("it is gone", || async {
+            ensure!(maps.get_opt("welcome").await?.is_none(), "it is still there");
+            Ok(())
+        })
+        .await
+    })
+}
+
+async fn configure(stage: &Stage, tenancy: Value) -> Result<()> {
+    let configs: Api<ClusterConfig> = Api::all(stage.turin.admin.clone());
+    let patch = Patch::Merge(json!({"spec": {"tenancyConfig": tenancy}}));
+    configs.patch("liqo-configuration", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Whether nothing more is written once all is as it should be.
+async fn rests(stage: &Stage) -> Result<()> {
+    eventually("the Tenant is ready", || async {
+        let status = stage.tenant(&stage.rome).await?.status.unwrap_or_default();
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        ensure!(ready.is_some_and(|ready| ready.status == "True"), "{ready:?}");
+        Ok(())
+    })
+    .await?;
+    // Two looks in which nothing was written: what comes late has come.
+    eventually("nothing is written any more", || async {
+        let mark = stage.audit.mark().await?;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let asked = stage.audit.since(mark).await?;
+        let written: Vec<_> =
+            asked.iter().filter(|asked| asked.manager.as_deref() == Some("ferro-tenancy")).collect();
+        ensure!(written.is_empty(), "{written:?}");
+        Ok(())
+    })
+    .await
+}
