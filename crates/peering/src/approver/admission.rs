@@ -26,7 +26,8 @@ use crate::{filing, tenant, tokens};
 
 /// So many clusters that nobody invited may be known at once: each costs a namespace.
 const MOST_UNINVITED: usize = 256;
-/// How long a peer that was added by its URL may take to say who it is, before it counts as somebody else.
+/// How long a peer that was added by its URL may take to say who it is, before it counts as somebody else; and how long
+/// one that has rights may take to be seen, before it counts as a stranger.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
 /// What there is of the peer that asks.
@@ -52,7 +53,15 @@ impl Approver {
             Err(reason) => return Ok(Outcome::Decided(Err(reason))),
         };
         let peer = find(&self.home.peers.all(), request.claimed_cluster(), request.auth_url());
-        let approved = match self.judge(&request, &peer).await? {
+        let (client, namespace) = (&self.home.client, &self.home.namespace);
+        let cluster = *request.claimed_cluster();
+        let user = UserName { cluster, generation: tenant::generation(client, namespace, &cluster).await? };
+        let bound = tenant::admitted(client, Some(&cluster)).await?;
+        let is_early = age(&object.metadata, Timestamp::now()) < INTRODUCTION;
+        if is_early && is_overdue(&peer, &bound, &user) {
+            return Ok(Outcome::Wait);
+        }
+        let approved = match self.judge(&request, &user, standing(&peer, &bound, &user)).await? {
             Ok(approved) => approved,
             Err(denial) => return Ok(Outcome::Decided(Err(denial.reason))),
         };
@@ -62,20 +71,21 @@ impl Approver {
         match peer {
             Peer::Going => Ok(Outcome::Decided(Err(Reason::NotApproved))),
             Peer::NotHeld => Ok(Outcome::Wait),
-            Peer::Unnamed if age(&object.metadata, Timestamp::now()) < INTRODUCTION => Ok(Outcome::Wait),
+            Peer::Unnamed if is_early => Ok(Outcome::Wait),
             Peer::Unnamed | Peer::Unknown => self.let_in(&approved, None).await,
             Peer::Held(peer) => self.let_in(&approved, Some(&peer)).await,
         }
     }
 
-    async fn judge(&self, request: &SignedRequest, peer: &Peer) -> Result<Result<Approved, Denial>> {
-        let (client, namespace) = (&self.home.client, &self.home.namespace);
-        let cluster = request.claimed_cluster();
-        let generation = tenant::generation(client, namespace, cluster).await?;
-        let bound = tenant::admitted(client, Some(cluster)).await?;
+    async fn judge(
+        &self,
+        request: &SignedRequest,
+        user: &UserName,
+        standing: Standing,
+    ) -> Result<Result<Approved, Denial>> {
         let doorstep = Doorstep {
             own: self.home.own()?.signer.identity().id(),
-            generation,
+            generation: user.generation,
             // The auth service has checked the seal; a second look needs only the time.
             challenges: None,
             now: Timestamp::now(),
@@ -83,8 +93,8 @@ impl Approver {
         let facts = Facts {
             doorstep,
             allow_empty_token: self.home.settings().auth().allow_empty_token(),
-            tokens: &tokens::read(client, namespace).await?,
-            standing: standing(peer, &bound, &UserName { cluster: *cluster, generation }),
+            tokens: &tokens::read(&self.home.client, &self.home.namespace).await?,
+            standing,
         };
         Ok(judge(request, &facts))
     }
@@ -233,6 +243,11 @@ fn standing(peer: &Peer, bound: &[UserName], user: &UserName) -> Standing {
     }
 }
 
+/// Whether the watch of peers has yet to show one: rights are given only under a `ForeignCluster` that is there.
+fn is_overdue(peer: &Peer, bound: &[UserName], user: &UserName) -> bool {
+    matches!(peer, Peer::Unknown | Peer::Unnamed) && bound.contains(user)
+}
+
 /// A cluster that made itself known.
 fn foreign_cluster(identity: &Identity, auth_url: Option<&HttpsUrl>) -> ForeignCluster {
     let (id, name) = (identity.id().to_string(), identity.name().as_str());
@@ -322,5 +337,14 @@ mod tests {
         assert_eq!(standing(&held, &[user(0)], &user(1)), Standing::Stranger);
         assert_eq!(standing(&held, &[], &user(0)), Standing::Stranger);
         assert_eq!(standing(&Peer::Going, &[user(1)], &user(1)), Standing::Stranger);
+    }
+
+    #[test]
+    fn whoever_has_rights_is_waited_for_until_the_watch_shows_it() {
+        let user = |generation| UserName { cluster: identity().id(), generation };
+        assert!(is_overdue(&Peer::Unknown, &[user(1)], &user(1)));
+        assert!(!is_overdue(&Peer::Unknown, &[user(0)], &user(1)));
+        assert!(!is_overdue(&Peer::Unknown, &[], &user(0)));
+        assert!(!is_overdue(&found(vec![known()]), &[user(1)], &user(1)));
     }
 }
