@@ -2,7 +2,7 @@
 //!
 //! What goes wrong with a namespace is remembered until it is tried again, so that it is shown and the others go on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,12 @@ use super::{AT_REST, GATHER, Office};
 /// Pause after something that failed; longer and longer, as long as it fails.
 const RETRY: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 8;
-/// How often something is written for one Tenant: whoever asks for something else all the time is answered at this pace.
+/// How often something is changed or removed for one Tenant: whoever asks for something else all the time is answered at
+/// this pace. Namespaces that are only made do not count, since the quota bounds them: to make more, some have to go.
 const PACE: Pace = Pace { burst: 30, every: Duration::from_secs(1) };
-/// The status of a Tenant is a whole list, and is written so often at most unless it has news.
-const SHOW: Duration = Duration::from_secs(1);
+/// The status of a Tenant is a whole list, and is written so often at most unless it has news: otherwise a consumer that
+/// asks for one namespace after the other would cost one more request for each.
+const SHOW: Duration = Duration::from_secs(3);
 /// A watch that somebody else's write reaches takes about as long.
 const SOON: Duration = Duration::from_millis(200);
 /// A watch that has not seen a write after this long never will: somebody else was faster.
@@ -94,8 +96,12 @@ impl Worker {
             }
             let Some((mut view, mut plan)) = self.look() else { return Ok(Instant::now() + AT_REST) };
             if !plan.writes.is_empty() {
-                self.meter.count(&PACE, now);
-                if self.work(&view, std::mem::take(&mut plan.writes)).await? {
+                let is_free = only_makes(&plan.writes);
+                let is_overtaken = self.work(&view, std::mem::take(&mut plan.writes)).await;
+                if !is_free || !matches!(is_overtaken, Ok(false)) {
+                    self.meter.count(&PACE, now);
+                }
+                if is_overtaken? {
                     return Ok(Instant::now() + SOON);
                 }
                 let Some(next) = self.look() else { return Ok(Instant::now() + AT_REST) };
@@ -183,6 +189,13 @@ impl Worker {
     }
 }
 
+/// Whether namespaces are made and furnished, and nothing else is done.
+fn only_makes(writes: &[Write]) -> bool {
+    let made = writes.iter().filter(|write| matches!(write, Write::CreateNamespace(_)));
+    let made: BTreeSet<&str> = made.filter_map(Write::namespace).collect();
+    writes.iter().all(|write| write.namespace().is_some_and(|namespace| made.contains(namespace)))
+}
+
 /// How long to wait after so many failures in a row.
 fn pause(failures: u32) -> Duration {
     RETRY * 2_u32.pow(failures.saturating_sub(1).min(MOST_DOUBLINGS))
@@ -190,11 +203,30 @@ fn pause(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use ferro_core::tenancy::Kind;
+    use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
 
     #[test]
     fn what_fails_is_tried_less_and_less_often() {
         let pauses = [1, 2, 3, 9, 10, u32::MAX].map(|failures| pause(failures).as_secs());
         assert_eq!(pauses, [1, 2, 4, 256, 256, 256]);
+    }
+
+    #[test]
+    fn namespaces_that_are_only_made_are_not_slowed_down() {
+        let name = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let made = Namespace { metadata: name("a"), ..Namespace::default() };
+        let make = || Write::CreateNamespace(Box::new(made.clone()));
+        let remove = |namespace: Option<&str>| {
+            Write::Remove(Kind::LimitRange, namespace.map(str::to_owned), "x".to_owned())
+        };
+        assert!(only_makes(&[make(), remove(Some("a"))]));
+        for other in [remove(Some("b")), remove(None), Write::DeleteNamespace("b".into()), Write::HoldTenant]
+        {
+            assert!(!only_makes(&[make(), other.clone()]), "{other:?}");
+        }
     }
 }

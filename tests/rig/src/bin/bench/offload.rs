@@ -45,10 +45,17 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
+/// What something takes.
+#[derive(Clone, Copy)]
+struct Cost {
+    time: Duration,
+    calls: usize,
+}
+
 /// What the seed's algorithm takes for each number of clusters (8.1.1), and how many requests it makes for all namespaces
 /// of one cluster (8.1.2).
-async fn maps_of_seed(stage: &Stage) -> Result<(Vec<Duration>, usize)> {
-    let (tasks, mut times) = (Tasks::default(), Vec::new());
+async fn maps_of_seed(stage: &Stage) -> Result<(Vec<Cost>, usize)> {
+    let (tasks, mut costs) = (Tasks::default(), Vec::new());
     start_seed(stage, &tasks, SEED, 1).await?;
     for count in CLUSTERS {
         // One reconcile checks all of a map, so that there are new ones each time.
@@ -56,7 +63,7 @@ async fn maps_of_seed(stage: &Stage) -> Result<(Vec<Duration>, usize)> {
         for number in 0..count {
             maps.push(make_seed_map(stage, SEED, &format!("c-{count}-{number}")).await?);
         }
-        times.push(stage.ask_for(&maps, "round").await?);
+        costs.push(ask_all(stage, SEED, &maps, "round").await?);
     }
     let mut calls = Vec::new();
     for workers in WORKERS {
@@ -66,11 +73,19 @@ async fn maps_of_seed(stage: &Stage) -> Result<(Vec<Duration>, usize)> {
         calls.push(one_by_one(stage, &format!("seed.workers{workers}"), &side, &map).await?);
     }
     tasks.end().await;
-    Ok((times, calls.into_iter().max().unwrap_or_default()))
+    // Of the one that makes fewer of them, should they differ.
+    Ok((costs, calls.into_iter().min().unwrap_or_default()))
+}
+
+/// Asks all these maps for a namespace at once.
+async fn ask_all(stage: &Stage, side: &str, maps: &[Map], local: &str) -> Result<Cost> {
+    let mark = stage.audit.mark().await?;
+    let time = stage.ask_for(maps, local).await?;
+    Ok(Cost { time, calls: stage.calls(side, mark).await? })
 }
 
 /// The same of ours, beside it; gives the identifier of this cluster.
-async fn maps_of_ours(stage: &Stage, clusters: &[Duration], calls: usize) -> Result<String> {
+async fn maps_of_ours(stage: &Stage, clusters: &[Cost], calls: usize) -> Result<String> {
     let tasks = Tasks::default();
     let us = ours::provide(&tasks, stage, stage.client(OURS).await?).await?;
     let mut consumers = Vec::new();
@@ -79,9 +94,10 @@ async fn maps_of_ours(stage: &Stage, clusters: &[Duration], calls: usize) -> Res
     }
     ours::await_tenants(stage, &consumers).await?;
     for (count, seed) in CLUSTERS.into_iter().zip(clusters) {
-        let ours = stage.ask_for(&consumers[..count], &format!("round-{count}")).await?;
-        println!("offload.clusters.{count}.seed {:.0} ms", millis(*seed));
-        println!("offload.clusters.{count}.ours {:.0} ms{}", millis(ours), beside(ours, *seed));
+        let ours = ask_all(stage, OURS, &consumers[..count], &format!("round-{count}")).await?;
+        println!("offload.clusters.{count}.seed {:.0} ms ({} calls)", millis(seed.time), seed.calls);
+        println!("offload.clusters.{count}.ours {:.0} ms ({} calls)", millis(ours.time), ours.calls);
+        println!("offload.clusters.{count}.ratio {:.2} of the seed's", ours.time.div_duration_f64(seed.time));
     }
     let fewer = ratio(calls, one_by_one(stage, "ours", OURS, &consumers[consumers.len() - 1]).await?);
     println!("offload.namespaces.calls.fewer {fewer:.1} times fewer than the seed's (goal {FEWER})");
@@ -98,7 +114,8 @@ async fn one_by_one(stage: &Stage, name: &str, side: &str, map: &Map) -> Result<
     }
     let calls = stage.calls(side, mark).await?;
     print_course(&format!("offload.namespaces.{name}"), &course, side == OURS);
-    println!("offload.namespaces.{name}.calls {calls} for {NAMESPACES} namespaces");
+    let each = ratio(calls, NAMESPACES);
+    println!("offload.namespaces.{name}.calls {calls} for {NAMESPACES} namespaces ({each:.1} each)");
     Ok(calls)
 }
 
@@ -108,11 +125,12 @@ fn print_course(name: &str, course: &[Duration], has_goal: bool) {
         let total: Duration = course.iter().take(count).sum();
         println!("{name}.{count} {:.2} s in all", total.as_secs_f64());
     }
-    let (first, last) = (&course[..AT_AN_END], &course[course.len() - AT_AN_END..]);
-    println!("{name}.first {:.1} ms each (median of {AT_AN_END})", millis(median(first)));
-    println!("{name}.last {:.1} ms each (median of {AT_AN_END})", millis(median(last)));
+    let first: Duration = course[..AT_AN_END].iter().sum();
+    let last: Duration = course[course.len() - AT_AN_END..].iter().sum();
+    println!("{name}.first {:.0} ms for {AT_AN_END}", millis(first));
+    println!("{name}.last {:.0} ms for {AT_AN_END}", millis(last));
     let goal = if has_goal { format!(" (goal {FLAT})") } else { String::new() };
-    println!("{name}.flat {:.2} times the first{goal}", median(last).div_duration_f64(median(first)));
+    println!("{name}.flat {:.2} times the first{goal}", last.div_duration_f64(first));
 }
 
 /// What the seed's algorithm takes to fill the maps of all virtual nodes, for each number of them (8.1.3).
@@ -180,16 +198,6 @@ async fn make_seed_map(stage: &Stage, side: &str, name: &str) -> Result<Map> {
     let map = Map { namespace: side.to_owned(), name: name.to_owned() };
     stage.make_map(&map, &json!({})).await?;
     Ok(map)
-}
-
-fn beside(ours: Duration, seed: Duration) -> String {
-    format!(" ({:.2} of the seed's)", ours.div_duration_f64(seed))
-}
-
-fn median(times: &[Duration]) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 fn millis(time: Duration) -> f64 {
