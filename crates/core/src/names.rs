@@ -122,9 +122,21 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether a namespace of this name is one that every cluster needs for itself, so that no peer may ask for it.
+/// Whether a namespace of this name is one that every cluster needs for itself, so that no peer may ask for it. The chart's
+/// policy for offloadings says the same in its own language.
 pub fn is_reserved_namespace(name: &str) -> bool {
-    name == "default" || name.starts_with("kube-") || name.starts_with("liqo")
+    name == "default" || name.starts_with("kube-") || name == "liqo" || name.starts_with("liqo-")
+}
+
+/// Whether a namespace is one of an installation: the one that it is in, or that of its keys.
+pub fn is_installation(name: &str, installation: &str) -> bool {
+    name.strip_prefix(installation).is_some_and(|rest| rest.is_empty() || rest == "-keys")
+}
+
+/// Whether pods of a namespace are never shown to the webhook, since its answer depends on them: those of Kubernetes
+/// itself, and ours.
+pub fn is_beyond_the_webhook(name: &str, installation: &str) -> bool {
+    name == "kube-system" || name == installation
 }
 
 /// Whether the text can be the key of a label, or the name of a resource: a name, and a domain before it or none.

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Subject;
 use super::cluster::{Cluster, Peer, differences, is_going, map_is_for, node_is_for};
-use super::name::{NameError, remote_name};
+use super::name::{NameError, is_enforced, offloaded_name};
 use super::refusal;
 use crate::selector::{Selector, SelectorError};
 
@@ -20,7 +20,7 @@ use crate::selector::{Selector, SelectorError};
 #[derive(Clone, Debug)]
 pub struct Index {
     pub(super) own: String,
-    installation: String,
+    pub(super) installation: String,
     pub(super) namespaces: BTreeMap<String, Home>,
     pub(super) offloadings: BTreeMap<String, Offloading>,
     /// Which namespaces are to have a name on other clusters: more than one only if they get in each other's way.
@@ -53,6 +53,8 @@ pub(super) struct Offloading {
     pub(super) object: Arc<NamespaceOffloading>,
     pub(super) selector: Result<Selector, SelectorError>,
     pub(super) remote: Result<String, NameError>,
+    /// Whether its pods can be kept where they may be.
+    pub(super) enforced: bool,
 }
 
 impl Index {
@@ -270,12 +272,9 @@ impl Index {
 
     fn understand(&self, namespace: &str, object: Arc<NamespaceOffloading>) -> Offloading {
         let spec = &object.spec;
-        let remote = remote_name(spec.namespace_mapping_strategy(), namespace, &self.own);
-        let remote = remote.and_then(|remote| {
-            let is_free = remote != self.installation;
-            is_free.then_some(remote).ok_or_else(|| NameError::Reserved { namespace: namespace.to_owned() })
-        });
-        Offloading { selector: Selector::parse(&spec.cluster_selector()), remote, object }
+        let remote = offloaded_name(spec, namespace, &self.own, &self.installation);
+        let enforced = is_enforced(spec, namespace, &self.installation);
+        Offloading { selector: Selector::parse(&spec.cluster_selector()), remote, enforced, object }
     }
 }
 

@@ -51,7 +51,7 @@ impl Index {
 
     /// A namespace without an offloading: the label may ask for one.
     fn follow_label(&self, namespace: &str, home: &Home, now: Timestamp) -> Vec<Write> {
-        let refusal = refusal::of_label(namespace, &self.own).filter(|_| home.enabled);
+        let refusal = refusal::of_label(namespace, &self.own, &self.installation).filter(|_| home.enabled);
         let told = match (&refusal, &home.refusal) {
             (Some(why), told) if told.as_deref() != Some(why.word()) => {
                 Some(refusal::tell(namespace, why, now))
@@ -122,10 +122,13 @@ fn keep(namespace: &str, home: &Home, offloading: &Offloading) -> Vec<Write> {
     if offloading.is_made_by_label() && !home.enabled {
         return vec![Write::Delete(namespace.to_owned())];
     }
-    let admission =
-        (!home.admitted).then(|| Write::Admit(namespace.to_owned(), restart(namespace, offloading)));
+    let marking = match (offloading.enforced, home.admitted) {
+        (true, false) => Some(Write::Admit(namespace.to_owned(), restart(namespace, offloading))),
+        (false, true) => Some(Write::Dismiss(namespace.to_owned())),
+        (true, true) | (false, false) => None,
+    };
     let taken_back = home.refusal.is_some().then(|| refusal::take_back(namespace));
-    admission.into_iter().chain(taken_back).collect()
+    marking.into_iter().chain(taken_back).collect()
 }
 
 /// Pods are told where they may run only when they are created.

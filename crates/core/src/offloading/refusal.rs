@@ -1,13 +1,13 @@
 //! What a Namespace is told whose label cannot be followed: a condition on itself, since there is no other object.
 
 use ferro_api::names::labels;
-use ferro_api::offloading::NamespaceMappingStrategy;
+use ferro_api::offloading::NamespaceOffloadingSpec;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::name::{NameError, remote_name};
+use super::name::{NameError, offloaded_name};
 use super::{Notice, Write};
 
 /// The condition of a Namespace whose label `liqo.io/enabled` makes no offloading.
@@ -20,8 +20,8 @@ pub(super) fn of(namespace: &Namespace) -> Option<&str> {
 }
 
 /// Why the label on a namespace cannot be followed.
-pub(super) fn of_label(namespace: &str, own_cluster_id: &str) -> Option<NameError> {
-    remote_name(NamespaceMappingStrategy::DefaultName, namespace, own_cluster_id).err()
+pub(super) fn of_label(namespace: &str, own_cluster_id: &str, installation: &str) -> Option<NameError> {
+    offloaded_name(&NamespaceOffloadingSpec::default(), namespace, own_cluster_id, installation).err()
 }
 
 /// Tells it.

@@ -165,6 +165,29 @@ fn names_that_cannot_be_had_fail_with_the_reason_and_nothing_is_asked_for() {
 }
 
 #[test]
+fn pods_that_no_webhook_sees_are_not_offloaded_and_their_services_may_be() {
+    let mut world = peered();
+    for name in ["kube-system", "installed-here"] {
+        world.make_namespace(name);
+        world.label(name, true);
+        let writes = world.settle();
+        let [Write::Refuse(_, _, Some(notice))] = writes.as_slice() else { panic!("{writes:?}") };
+        assert!(notice.reason == "PodsUnguarded" && notice.note.contains("Local"), "{}", notice.note);
+        world.label(name, false);
+        world.offload(name, &json!({}));
+        world.settle();
+        assert_eq!(world.phase(name), Some(OffloadingPhase::AllFailed));
+        assert_eq!(world.cluster_conditions(name, "turin")[0], ("Ready", "False", "PodsUnguarded"));
+        assert!(!world.is_admitted(name) && world.maps.is_empty());
+        world.delete(name);
+        world.settle();
+    }
+    world.offload("kube-system", &json!({"podOffloadingStrategy": "Local"}));
+    world.settle();
+    assert_eq!(world.phase("kube-system"), Some(OffloadingPhase::Ready));
+}
+
+#[test]
 fn of_two_that_want_one_name_the_older_has_it_and_the_later_gets_it_when_it_is_free() {
     let mut world = peered();
     let later = format!("a-{HOME}");

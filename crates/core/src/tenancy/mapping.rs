@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use super::life::is_going;
 use super::refusal::Refusal;
 use super::{Map, Snapshot, Terms};
-use crate::names::{is_dns_label, is_reserved_namespace};
+use crate::names::{is_dns_label, is_installation, is_reserved_namespace};
 
 /// What becomes of all namespaces of a Tenant.
 #[derive(Debug, Default)]
@@ -148,10 +148,8 @@ fn refuse_beyond_quota(entries: &mut [Entry<'_>], quota: u32, mine: &BTreeMap<&s
     }
 }
 
-/// Namespaces of this installation are its own; all others of ours begin with liqo.
 fn is_reserved(name: &str, installation: &str) -> bool {
-    let rest = name.strip_prefix(installation);
-    is_reserved_namespace(name) || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    is_reserved_namespace(name) || is_installation(name, installation)
 }
 
 pub(super) fn name_of(namespace: &Namespace) -> &str {

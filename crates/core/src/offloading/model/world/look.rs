@@ -6,8 +6,8 @@ use ferro_api::names::{finalizers, labels};
 use ferro_api::offloading::{NamespaceOffloading, OffloadingPhase};
 use serde_json::{Value, json};
 
-use super::{HOME, World};
-use crate::offloading::remote_name;
+use super::{HOME, INSTALLATION, World};
+use crate::offloading::name::offloaded_name;
 use crate::selector::Selector;
 
 impl World {
@@ -67,6 +67,6 @@ impl World {
 
     /// The name that a namespace is to have elsewhere.
     pub(in crate::offloading) fn remote(&self, namespace: &str) -> Option<String> {
-        remote_name(self.offloadings[namespace].spec.namespace_mapping_strategy(), namespace, HOME).ok()
+        offloaded_name(&self.offloadings[namespace].spec, namespace, HOME, INSTALLATION).ok()
     }
 }
