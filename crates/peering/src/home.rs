@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use crate::identity::Own;
 use crate::networks::Networks;
+use crate::remote::Between;
 use crate::tenant;
 
 /// This cluster.
@@ -46,6 +47,8 @@ pub struct Home {
     pub networks: Networks,
     /// The namespaces that clusters ask each other for.
     pub maps: Watched<NamespaceMap>,
+    /// What stands between it and its peers: nothing, except in tests.
+    pub between: Option<Between>,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 
@@ -82,6 +85,7 @@ impl Home {
             tenants,
             networks,
             maps,
+            between: None,
             own,
         }
     }

@@ -56,7 +56,7 @@ pub async fn run(
     home.ready().await?;
     stock.ready().await?;
     tasks.spawn("leases", leases::keep(home.client.clone(), stock.nodes.clone()));
-    let links = Links::new(tasks, home.client.clone(), rejected);
+    let links = Links::new(tasks, &home, rejected);
     let hand = Hand::new(&home, stock.clone());
     Controller { home, stock, books, links, hand, metrics, memories: HashMap::new() }.run().await
 }

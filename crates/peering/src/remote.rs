@@ -41,6 +41,9 @@ const MOST: usize = 4 * 1024 * 1024;
 const WINDOW: u32 = 256 * 1024;
 const ALL_WINDOWS: u32 = 1024 * 1024;
 
+/// Makes of a client for a peer another one, which counts its requests, for example.
+pub type Between = Arc<dyn Fn(Client) -> Client + Send + Sync>;
+
 /// The client for a peer, with what it was granted; nothing while there is no grant.
 pub fn client(keepsake: &Keepsake) -> Result<Option<(Client, IdentityGrant)>> {
     let Some(grant) = &keepsake.grant else { return Ok(None) };

@@ -16,6 +16,8 @@ pub struct Fuse {
     left: Arc<AtomicI64>,
     /// How many were tried.
     pub written: Arc<AtomicI64>,
+    /// Whether writes at peers count as well.
+    pub is_everywhere: bool,
 }
 
 impl Fuse {
@@ -26,7 +28,12 @@ impl Fuse {
 
     /// Breaks after so many writes.
     pub fn after(writes: i64) -> Self {
-        Self { left: Arc::new(AtomicI64::new(writes)), written: Arc::default() }
+        Self { left: Arc::new(AtomicI64::new(writes)), written: Arc::default(), is_everywhere: false }
+    }
+
+    /// Counts also what is written at peers.
+    pub fn everywhere(self) -> Self {
+        Self { is_everywhere: true, ..self }
     }
 
     /// Whether no write is left.
@@ -43,6 +50,21 @@ impl Fuse {
             Ok(request)
         };
         Ok(ClientBuilder::try_from(config)?.with_layer(&FilterLayer::new(guard)).build())
+    }
+
+    /// The same for a client that there is already.
+    pub fn before(&self, client: Client, counts: fn(&Request<Body>) -> bool) -> Client {
+        let (fuse, namespace) = (self.clone(), client.default_namespace().to_owned());
+        let guarded = tower::service_fn(move |request: Request<Body>| {
+            let (fuse, client) = (fuse.clone(), client.clone());
+            async move {
+                if counts(&request) && !fuse.allows() {
+                    return Err(BoxError::from("the fuse is broken"));
+                }
+                Ok::<_, BoxError>(client.send(request).await?)
+            }
+        });
+        Client::new(guarded, namespace)
     }
 
     fn allows(&self) -> bool {

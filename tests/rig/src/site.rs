@@ -4,6 +4,7 @@
 mod wired;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -128,10 +129,13 @@ impl Site {
                 readiness.pending("auth"),
             ),
         );
-        let controller = self.client_of("ferro-controller", fuse).await?;
+        let controller = self.client_of("ferro-controller", fuse.clone()).await?;
         let config =
             Watched::start(&tasks, "configuration", Api::all(controller.clone()), watcher::Config::default());
-        let home = ferro_peering::controller::home(&tasks, controller, NAMESPACE.into(), config);
+        let mut home = ferro_peering::controller::home(&tasks, controller, NAMESPACE.into(), config);
+        if fuse.is_everywhere {
+            home.between = Some(Arc::new(move |client| fuse.before(client, is_counted)));
+        }
         tasks.spawn("stand-in for the gateway", let_tunnels_go(self.admin.clone()));
         let figures = ferro_fabric::ipam::Metrics::default();
         tasks.spawn("networks", ferro_fabric::manager::run::<Handle>(tasks.clone(), home.clone(), figures));
@@ -262,8 +266,9 @@ pub async fn knows_itself(site: &Site) -> Result<()> {
 
 /// Writes, except those that come with time and not with a decision.
 fn is_counted(request: &Request<Body>) -> bool {
-    let path = request.uri().path();
-    request.method() != Method::GET && !path.contains("/leases") && !path.contains("/events")
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    let is_timed = path.contains("/leases") || query.contains("fieldManager=ferro-keepalive");
+    request.method() != Method::GET && !is_timed && !path.contains("/events")
 }
 
 /// Runs the command line as a user would.

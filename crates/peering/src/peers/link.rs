@@ -18,16 +18,17 @@ use ferro_runtime::shutdown::Tasks;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::facts::{Facts, id_of};
+use crate::home::Home;
 use crate::identity::Own;
 use crate::keepsake::Keepsake;
-use crate::remote;
+use crate::remote::{self, Between};
 use crate::replicator::{self, Ends, Originals};
 
 /// How often a peer that gets no confirmations is asked whether it still lets us in.
@@ -42,6 +43,7 @@ const MANAGER: &str = "ferro-keepalive";
 pub(super) struct Links {
     tasks: Tasks,
     originals: Originals,
+    between: Option<Between>,
     by_peer: HashMap<String, Link>,
     rejected: watch::Sender<BTreeSet<String>>,
     ring: watch::Sender<u64>,
@@ -86,10 +88,11 @@ struct LineState {
 }
 
 impl Links {
-    pub(super) fn new(tasks: Tasks, local: Client, rejected: watch::Sender<BTreeSet<String>>) -> Self {
+    pub(super) fn new(tasks: Tasks, home: &Home, rejected: watch::Sender<BTreeSet<String>>) -> Self {
         let (ring, bell) = watch::channel(0);
-        let originals = Originals::new(tasks.clone(), local);
-        Self { tasks, originals, by_peer: HashMap::new(), rejected, ring, bell }
+        let originals = Originals::new(tasks.clone(), home.client.clone());
+        let between = home.between.clone();
+        Self { tasks, originals, between, by_peer: HashMap::new(), rejected, ring, bell }
     }
 
     /// Makes, renews or ends the link to a peer, as its facts say.
@@ -166,6 +169,7 @@ impl Links {
     fn start(&self, made_of: MadeOf, grant: &IdentityGrant) -> Result<Link> {
         let (remote, _) =
             remote::client(&made_of.keepsake)?.context("there are no credentials for the peer")?;
+        let remote = self.between.as_ref().map_or(remote.clone(), |between| between(remote));
         let tasks = self.tasks.child();
         let line = Arc::new(Line::default());
         let (us, peer, local_namespace) = made_of.ends.clone();

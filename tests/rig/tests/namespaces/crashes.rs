@@ -1,5 +1,5 @@
-//! Controllers on both sides that end after their n-th write, for every n of an offloading that is made, changed and
-//! deleted: whatever was cut off, the next start comes to the same end.
+//! Controllers on both sides that end after their n-th write, here or at the peer, for every n of an offloading that is
+//! made, changed and deleted: whatever was cut off, the next start comes to the same end.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -120,12 +120,25 @@ impl Pair {
     }
 }
 
-/// Who ends after its n-th write: both in one cycle; in the long form each of them while the other one lives.
-fn endings(n: i64) -> Vec<[Fuse; 2]> {
+/// Ends both sides after their n-th write in one cycle; in the long form each of them while the other one lives. So does
+/// whoever did not come so far in the common one, since the other's end has spared it a write.
+async fn end_after(pair: &mut Pair, n: i64, writes: [i64; 2]) -> Result<()> {
+    let mut left = writes.map(|writes| n <= writes);
     if std::env::var_os("SOAK").is_none() {
-        return vec![[Fuse::after(n), Fuse::after(n)]];
+        let fuses = left.map(|is_left| if is_left { after(n) } else { after(-1) });
+        pair.cycle(&fuses).await?;
+        left = [left[0] && !fuses[0].is_broken(), left[1] && !fuses[1].is_broken()];
     }
-    vec![[Fuse::after(n), Fuse::none()], [Fuse::none(), Fuse::after(n)]]
+    for side in (0..left.len()).filter(|side| left[*side]) {
+        let fuses = [0, 1].map(|other| if other == side { after(n) } else { after(-1) });
+        pair.cycle(&fuses).await?;
+    }
+    Ok(())
+}
+
+/// Ends after so many writes, here and at the peer; after less than none it never does.
+fn after(writes: i64) -> Fuse {
+    Fuse::after(writes).everywhere()
 }
 
 /// Ends controllers after every n-th write of which the remainder is `part`.
@@ -142,17 +155,15 @@ async fn every_write(part: i64) -> Result<()> {
     rome.reaches(&turin, Established, Unpeered).await?;
     make_namespace(&rome, "wanders").await?;
     let mut pair = Pair { remote: format!("wanders-{}", rome.id().await?), rome, turin };
-    pair.cycle(&[Fuse::none(), Fuse::none()]).await.context("the first time")?;
+    pair.cycle(&[after(-1), after(-1)]).await.context("the first time")?;
     let before = [everything(a).await?, everything(b).await?];
-    let whole = [Fuse::none(), Fuse::none()];
+    let whole = [after(-1), after(-1)];
     pair.cycle(&whole).await.context("without any crash")?;
     let writes = whole.map(|fuse| fuse.written.load(Ordering::SeqCst));
     ensure!(writes.iter().all(|writes| *writes > 8), "only {writes:?} writes");
     for n in (1..=writes[0].max(writes[1])).filter(|n| n % PAIRS == part) {
-        for fuses in endings(n) {
-            let ended = pair.cycle(&fuses).await;
-            ended.with_context(|| format!("ended after write {n} of {writes:?}"))?;
-        }
+        let ended = end_after(&mut pair, n, writes).await;
+        ended.with_context(|| format!("ended after write {n} of {writes:?}"))?;
     }
     println!("{name}: ended after its part of {writes:?} writes, and came to the right end every time");
     await_same(a, &before[0]).await?;
