@@ -10,6 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -44,6 +45,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
         Kind::cluster::<ValidatingAdmissionPolicy>(),
         Kind::cluster::<ValidatingAdmissionPolicyBinding>(),
         Kind::namespaced::<Service>(),
+        Kind::namespaced::<PodDisruptionBudget>(),
         Kind::namespaced::<Deployment>(),
         Kind::namespaced::<DaemonSet>(),
         Kind::cluster::<MutatingWebhookConfiguration>(),
