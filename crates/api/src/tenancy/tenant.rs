@@ -87,7 +87,7 @@ pub struct TenantSpec {
     #[schemars(length(min = 1, max = 253))]
     pub runtime_class_name: Option<String>,
 
-    /// How many objects of a kind the Tenant may have, by the kind's plural name and group, such as
+    /// How many objects of a kind each namespace of the Tenant may have, by the kind's plural name and group, such as
     /// persistentvolumeclaims or widgets.example.org.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = schema::at_most(64))]

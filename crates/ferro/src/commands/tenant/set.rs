@@ -28,7 +28,7 @@ use crate::{complete, peers, tenants};
   At most 20 namespaces and 4 CPUs, together:
     ferro tenant set rome --namespaces 20 --cpu 4
 
-  Only on nodes with a label, and at most 10 widgets:
+  Only on nodes with a label, and at most 10 widgets in each namespace:
     ferro tenant set rome --node-pool pool=guests --count widgets.example.org=10
 
   Let a person act for the consumer:
@@ -61,7 +61,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = amount_of)]
     ceiling: Vec<(String, Quantity)>,
 
-    /// How many objects of a kind it may have, such as persistentvolumeclaims=10; may be given several times
+    /// How many objects of a kind each of its namespaces may have, such as persistentvolumeclaims=10; may be given several
+    /// times
     #[arg(long, value_name = "KIND=NUMBER", value_parser = number_of)]
     count: Vec<(String, u32)>,
 
