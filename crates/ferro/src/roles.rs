@@ -127,13 +127,7 @@ struct ControllerFigures {
 }
 
 /// A replica that waits for the Lease is ready as well: it does all that is asked of it, and answers the webhook.
-fn controller(
-    tasks: &Tasks,
-    readiness: &Readiness,
-    client: Client,
-    args: Args,
-    figures: ControllerFigures,
-) {
+fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, figures: ControllerFigures) {
     let offloadings = Api::<NamespaceOffloading>::all(client.clone());
     let offloadings = Watched::start(tasks, "offloadings", offloadings, watcher::Config::default());
     let pending = readiness.pending("webhook");
@@ -154,8 +148,7 @@ fn controller(
             theirs.spawn("network", network);
             theirs.spawn("namespaces", namespaces::run(theirs.clone(), home.clone()));
             theirs.spawn("tenants", tenants::run(theirs.clone(), home.clone()));
-            let certificates =
-                webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
+            let certificates = webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
             theirs.spawn("webhook certificates", certificates);
             if let Some(address) = args.address {
                 theirs.spawn("door", door::keep(home.client.clone(), home.namespace.clone(), address));
