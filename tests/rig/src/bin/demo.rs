@@ -180,7 +180,7 @@ fn farewell(story: &Story, topology: &Topology, keep: bool) -> Result<()> {
             println!("export KUBECONFIG={}    # {name}", topology.cluster(name)?.kubeconfig.display());
         }
         println!(
-            "try: target/debug/ferro peers; target/debug/ferro offload default; target/debug/rig --rig demo shell rome"
+            "try: target/debug/ferro peers; target/debug/ferro offload default --pods local; target/debug/rig --rig demo shell rome"
         );
         println!("end: target/debug/rig --rig demo down");
     } else {
