@@ -1,6 +1,7 @@
 //! Namespaces on other clusters, between real API servers: which are asked for, under which names, what becomes of them, and
 //! how they go. Writes are counted in the audit log of the API server.
 
+mod commands;
 mod crashes;
 mod deletion;
 mod names;

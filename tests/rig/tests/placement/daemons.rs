@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use rig::wait::{block_on, eventually};
@@ -14,12 +15,34 @@ use super::stage::{PLAIN, Stage, stage};
 /// How long nothing may come and go: the controller-manager replaces a pod that failed within a second.
 const STILL: Duration = Duration::from_secs(8);
 
-/// The pods of the DaemonSet in a namespace, by UID, with their phases.
-async fn pods(stage: &Stage, namespace: &str) -> Result<BTreeMap<String, String>> {
+/// The pods of the DaemonSet in a namespace, by UID, with their nodes and phases.
+async fn pods(stage: &Stage, namespace: &str) -> Result<BTreeMap<String, (Option<String>, String)>> {
     let ours = ListParams::default().labels("app=everywhere");
     let pods = stage.pods(namespace)?.list(&ours).await?;
-    let phase = |pod: &k8s_openapi::api::core::v1::Pod| pod.status.clone().and_then(|status| status.phase);
-    Ok(pods.iter().map(|pod| (pod.uid().unwrap_or_default(), phase(pod).unwrap_or_default())).collect())
+    let place = |pod: Pod| {
+        let uid = pod.uid().unwrap_or_default();
+        let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+        (uid, (pod.spec.and_then(|spec| spec.node_name), phase))
+    };
+    Ok(pods.items.into_iter().map(place).collect())
+}
+
+/// Waits until the pod on the own node runs, if it may be there; all others wait, bound to a virtual node or to none.
+async fn all_wait(stage: &Stage, namespace: &str, at_home: bool, bound: usize) -> Result<()> {
+    let home = stage.home()?;
+    eventually(&format!("those of {namespace} are where they stay"), || async {
+        let pods = pods(stage, namespace).await?;
+        let (here, there): (Vec<_>, Vec<_>) =
+            pods.values().partition(|(node, _)| node.as_deref() == Some(home));
+        ensure!(
+            here.len() == usize::from(at_home) && here.iter().all(|(_, phase)| phase == "Running"),
+            "{pods:?}"
+        );
+        ensure!(there.iter().all(|(_, phase)| phase == "Pending"), "{pods:?}");
+        ensure!(there.iter().filter(|(node, _)| node.is_some()).count() == bound, "{pods:?}");
+        Ok(())
+    })
+    .await
 }
 
 #[test]
@@ -52,6 +75,12 @@ fn a_daemon_set_that_tolerates_everything_waits_on_virtual_nodes_and_does_not_lo
             };
             first.insert(namespace, eventually("there is one for each node", all).await?);
         }
+        // Where nobody offloads, both virtual nodes have one; elsewhere the selected one, unless pods stay at home.
+        for (namespace, at_home, bound) in
+            [(PLAIN, true, 2), ("localandremote", true, 1), ("local", true, 0), ("remote", false, 1)]
+        {
+            all_wait(stage, namespace, at_home, bound).await?;
+        }
         let begin = tokio::time::Instant::now();
         while begin.elapsed() < STILL {
             for namespace in namespaces {
@@ -61,7 +90,7 @@ fn a_daemon_set_that_tolerates_everything_waits_on_virtual_nodes_and_does_not_lo
                     "{namespace}: {:?} became {now:?}",
                     first[namespace]
                 );
-                ensure!(!now.values().any(|phase| phase == "Failed"), "{namespace}: {now:?}");
+                ensure!(!now.values().any(|(_, phase)| phase == "Failed"), "{namespace}: {now:?}");
             }
             tokio::time::sleep(rig::wait::GLANCE).await;
         }

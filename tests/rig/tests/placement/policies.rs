@@ -27,7 +27,7 @@ fn offloadings_that_cannot_be_are_refused_with_the_reason() -> Result<()> {
         let (stage, _turn) = stage().await?;
         let cluster = stage.cluster()?;
         let (long, fits) = ("a".repeat(27), "a".repeat(26));
-        for namespace in [&long, &fits] {
+        for namespace in [&long, &fits, "liqo-mine", "liqonet"] {
             cluster.kubectl(&["create", "namespace", namespace]).await?;
         }
         let default = offloading(&long, &json!({}));
@@ -36,15 +36,57 @@ fn offloadings_that_cannot_be_are_refused_with_the_reason() -> Result<()> {
         ensure!(why.contains("at most 26 characters"), "{why}");
         cluster.apply(&offloading(&fits, &json!({}))).await?;
         cluster.apply(&offloading(&long, &json!({"namespaceMappingStrategy": "EnforceSameName"}))).await?;
-        for namespace in ["kube-system", "kube-public", "default", INSTALLATION] {
+        cluster
+            .apply(&offloading("liqonet", &json!({"namespaceMappingStrategy": "EnforceSameName"})))
+            .await?;
+        for namespace in ["kube-system", "kube-public", "default", "liqo-mine", INSTALLATION] {
             let same = offloading(namespace, &json!({"namespaceMappingStrategy": "EnforceSameName"}));
             let why = refused("a name of the system is refused", async || cluster.apply(&same).await).await?;
             ensure!(why.contains("use DefaultName"), "{namespace}: {why}");
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn pods_that_the_webhook_never_sees_are_not_offloaded() -> Result<()> {
+    block_on(async {
+        let (stage, _turn) = stage().await?;
+        let cluster = stage.cluster()?;
+        let with =
+            |namespace: &str, pods: &str| offloading(namespace, &json!({"podOffloadingStrategy": pods}));
+        for namespace in ["kube-system", INSTALLATION] {
+            for spec in [offloading(namespace, &json!({})), with(namespace, "Remote")] {
+                let why = refused("pods that nobody could keep in place are refused", async || {
+                    cluster.apply(&spec).await
+                });
+                let why = why.await?;
+                ensure!(why.contains("use podOffloadingStrategy Local"), "{namespace}: {why}");
+            }
+            let label = ["label", "namespace", namespace, "liqo.io/enabled=true"];
+            let why = refused("so is the label", async || cluster.kubectl(&label).await).await?;
+            ensure!(why.contains("never shown to the webhook"), "{namespace}: {why}");
+            // Services may be for others.
+            cluster.apply(&with(namespace, "Local")).await?;
+            let why =
+                refused("it stays so", async || cluster.apply(&with(namespace, "Remote")).await).await?;
+            ensure!(why.contains("use podOffloadingStrategy Local"), "{namespace}: {why}");
+            let delete = ["delete", "namespaceoffloading", "offloading", "--namespace", namespace];
+            cluster.kubectl(&delete).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn selectors_that_mean_nothing_are_refused_with_the_reason() -> Result<()> {
+    block_on(async {
+        let (stage, _turn) = stage().await?;
+        let cluster = stage.cluster()?;
         let wrong = |key: &str, operator: &str, values: &[&str]| {
             let expression = json!({"key": key, "operator": operator, "values": values});
             let terms = json!([{"matchExpressions": [expression]}]);
-            offloading(&fits, &json!({"clusterSelector": {"nodeSelectorTerms": terms}}))
+            offloading("default", &json!({"clusterSelector": {"nodeSelectorTerms": terms}}))
         };
         for (selector, reason) in [
             (wrong("a b", "In", &["c"]), "should match"),

@@ -2,14 +2,16 @@
 
 use anyhow::{Result, ensure};
 use ferro_api::config::ClusterConfig;
+use ferro_api::net::TunnelEndpoint;
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Namespace, ResourceQuota};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
+use crate::parsed;
 use crate::stage::{Stage, on_stage};
 
 const NAME: &str = "ferro-tenant";
@@ -99,6 +101,56 @@ fn what_a_tenant_says_holds_in_all_its_namespaces_as_soon_as_it_says_so() -> Res
 }
 
 #[test]
+fn the_network_policy_opens_the_tenant_itself_the_consumers_networks_and_dns() -> Result<()> {
+    on_stage(async |stage| {
+        stage.rome.has([("shop", "shop-of-rome")]).await?;
+        let (admin, id) = (&stage.turin.admin, stage.rome.id.as_str());
+        let tunnels: Api<TunnelEndpoint> = Api::namespaced(admin.clone(), &stage.rome.control);
+        let policies: Api<NetworkPolicy> = Api::namespaced(admin.clone(), "shop-of-rome");
+        let own = json!({"namespaceSelector": {"matchLabels": {"tenancy.liqo.io/tenant": id}}});
+        opens(&policies, &json!([own])).await?;
+        // What the network manager writes once the two have agreed: one network of Rome is known by another name here.
+        let tunnel = json!({
+            "apiVersion": "net.liqo.io/v1alpha1", "kind": "TunnelEndpoint",
+            "metadata": {"name": id, "labels": {"app.kubernetes.io/part-of": "ferrofluid"}},
+            "spec": {"clusterID": id, "podCIDR": "10.42.0.0/16", "externalCIDR": "10.43.0.0/16",
+                "endpointIP": "192.0.2.1", "backendType": "wireguard"},
+        });
+        tunnels.create(&PostParams::default(), &parsed(tunnel)?).await?;
+        let names = json!({"remoteNATPodCIDR": "10.61.0.0/16", "remoteNATExternalCIDR": "None",
+            "localPodCIDR": "198.18.64.0/18"});
+        let names = Patch::Merge(json!({"status": names}));
+        tunnels.patch_status(id, &PatchParams::default(), &names).await?;
+        let block = |cidr: &str| json!({"ipBlock": {"cidr": cidr}});
+        let egress = opens(&policies, &json!([own, block("10.61.0.0/16"), block("10.43.0.0/16")])).await?;
+        let dns = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}});
+        ensure!(egress[1]["to"] == json!([dns, block("169.254.20.10/32")]), "{egress}");
+        let ports = [json!({"port": 53, "protocol": "UDP"}), json!({"port": 53, "protocol": "TCP"})];
+        ensure!(egress[1]["ports"] == json!(ports), "{egress}");
+        let except = egress[2]["to"][0]["ipBlock"]["except"].as_array().cloned().unwrap_or_default();
+        for private in ["10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "198.18.64.0/18"] {
+            ensure!(except.contains(&json!(private)), "{private} is open: {egress}");
+        }
+        tunnels.delete(id, &DeleteParams::default()).await?;
+        opens(&policies, &json!([own])).await.map(drop)
+    })
+}
+
+/// Waits until pods of a namespace may talk to these in both ways, and gives all whom they may talk to.
+async fn opens(policies: &Api<NetworkPolicy>, peers: &Value) -> Result<Value> {
+    eventually("the policy is as it should be", || async {
+        let spec = serde_json::to_value(policies.get(NAME).await?.spec)?;
+        ensure!(spec["ingress"] == json!([{"from": peers}]), "{spec}");
+        ensure!(spec["egress"][0] == json!({"to": peers}), "{spec}");
+        ensure!(spec["egress"].as_array().is_some_and(|all| all.len() == 3), "{spec}");
+        ensure!(spec["policyTypes"] == json!(["Ingress", "Egress"]), "{spec}");
+        Ok(spec["egress"].clone())
+    })
+    .await
+}
+
+#[test]
 fn templates_of_the_configuration_are_in_every_namespace_and_follow_it() -> Result<()> {
     on_stage(async |stage| {
         stage.rome.has([("shop", "shop-of-rome")]).await?;
@@ -142,10 +194,10 @@ async fn rests(stage: &Stage) -> Result<()> {
         Ok(())
     })
     .await?;
-    // Two looks in which nothing was written: what comes late has come.
+    // Longer than the status of a Tenant may be held back: what comes late has come.
     eventually("nothing is written any more", || async {
         let mark = stage.audit.mark().await?;
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        tokio::time::sleep(std::time::Duration::from_secs(4)).await;
         let asked = stage.audit.since(mark).await?;
         let written: Vec<_> =
             asked.iter().filter(|asked| asked.manager.as_deref() == Some("ferro-tenancy")).collect();

@@ -3,6 +3,7 @@
 //! Consumers are known by the certificates that they got when they peered; the provider's controllers run under their own
 //! service accounts, so that their rights are tested, too.
 
+mod commands;
 mod delegation;
 mod furniture;
 mod leaving;
@@ -19,10 +20,11 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use rig::audit::{Asked, writes};
+use rig::objects::everything;
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
-use stage::{on_stage, refused};
+use stage::{Stage, on_stage, refused};
 
 fn parsed<K: serde::de::DeserializeOwned>(object: Value) -> Result<K> {
     Ok(serde_json::from_value(object)?)
@@ -115,6 +117,26 @@ fn nobody_puts_a_namespace_into_a_tenant_but_the_controller() -> Result<()> {
     })
 }
 
+/// What tells whether namespaces were touched: they themselves, and what there is in them. The controller-manager writes
+/// their status.
+async fn untouched<const N: usize>(stage: &Stage, names: [&str; N]) -> Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for name in names {
+        let meta = Api::<Namespace>::all(stage.turin.admin.clone()).get(name).await?.metadata;
+        found.push(json!([
+            meta.uid,
+            meta.labels,
+            meta.annotations,
+            meta.finalizers,
+            meta.deletion_timestamp
+        ]));
+    }
+    let is_there = |object: &&String| object.split(' ').nth(2).is_some_and(|place| names.contains(&place));
+    let objects = everything(&stage.turin.cluster).await?;
+    found.push(objects.iter().filter(is_there).cloned().collect());
+    Ok(found)
+}
+
 #[test]
 fn a_namespace_that_is_there_already_is_left_alone() -> Result<()> {
     on_stage(async |stage| {
@@ -129,6 +151,8 @@ fn a_namespace_that_is_there_already_is_left_alone() -> Result<()> {
             ("e", "twin"),
             ("f", "twin"),
         ];
+        let systems = ["kube-system", "default", "liqo"];
+        let before = untouched(stage, systems).await?;
         stage.rome.ask(&names.map(|(origin, name)| (origin.to_owned(), name.to_owned())).into()).await?;
         for (origin, word) in [
             ("a", "leaves it alone"),
@@ -146,6 +170,8 @@ fn a_namespace_that_is_there_already_is_left_alone() -> Result<()> {
             Ok(())
         })
         .await?;
+        let after = untouched(stage, systems).await?;
+        ensure!(before == after, "{before:#?} became {after:#?}");
         let still = namespaces.get("ours").await?;
         ensure!(still.metadata.uid == ours.metadata.uid && still.labels() == ours.labels(), "{still:?}");
         namespaces.delete("ours", &DeleteParams::default()).await?;
