@@ -32,6 +32,7 @@ impl Fuse {
     }
 
     /// Counts also what is written at peers.
+    #[must_use]
     pub fn everywhere(self) -> Self {
         Self { is_everywhere: true, ..self }
     }

@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn namespaces_that_are_only_made_are_not_slowed_down() {
         let name = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        let made = Namespace { metadata: name("a"), ..Namespace::default() };
-        let make = || Write::CreateNamespace(Box::new(made.clone()));
+        let namespace = Namespace { metadata: name("a"), ..Namespace::default() };
+        let make = || Write::CreateNamespace(Box::new(namespace.clone()));
         let remove = |namespace: Option<&str>| {
             Write::Remove(Kind::LimitRange, namespace.map(str::to_owned), "x".to_owned())
         };

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::tenancy::{Tenant, TenantDelegation};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -214,7 +215,7 @@ fn who_looks_after_all_tenants_reads_everything_but_secrets_and_writes_nothing()
         for namespace in ["shop-of-rome", "vault-of-milan"] {
             let may = may(&vera, namespace).await?;
             ensure!(may == [true, false, false, false, false, false], "{namespace}: {may:?}");
-            Api::<ResourceQuota>::namespaced(vera.clone(), namespace).get("ferro-tenant").await?;
+            Api::<NetworkPolicy>::namespaced(vera.clone(), namespace).get("ferro-tenant").await?;
         }
         let more = Patch::Merge(json!({"spec": {"namespaceQuota": 1000}}));
         refused(tenants.patch(&stage.rome.id, &PatchParams::default(), &more).await)?;

@@ -38,8 +38,12 @@ where
 #[test]
 fn what_somebody_takes_away_or_changes_comes_back() -> Result<()> {
     on_stage(async |stage| {
+        // A cluster without nodes offers nothing, to which nothing could be limited.
+        stage.set(&stage.rome, &json!({"namespaceCeiling": {"hard": {"cpu": "2"}}})).await?;
         stage.rome.has([("shop", "shop-of-rome")]).await?;
         let admin = &stage.turin.admin;
+        eventually("its quota is there", || async { Ok(quotas(admin, "shop-of-rome").get(NAME).await?) })
+            .await?;
         heals(&quotas(admin, "shop-of-rome")).await?;
         heals(&Api::<NetworkPolicy>::namespaced(admin.clone(), "shop-of-rome")).await?;
         heals(&Api::<RoleBinding>::namespaced(admin.clone(), "shop-of-rome")).await?;
