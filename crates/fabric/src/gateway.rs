@@ -72,6 +72,7 @@ pub async fn run(
     pending: Pending,
 ) -> Result<()> {
     let key = key::ensure(&client, &settings.key_namespace).await?;
+    let handshakes = pulse::handshakes(&client, &settings.namespace).await?;
     let place = notice::place(&client, &settings.node, settings.endpoint).await?;
     let sources = Sources::start(&tasks, &client);
     sources.ready().await?;
@@ -84,10 +85,13 @@ pub async fn run(
     let (house, tun) = House::build(mtu, link)?;
     let (public, port) = (key.public(), wire.port());
     let engine = Engine::start(tun, wire, key, mtu).context("cannot start the tunnels")?;
+    if let Some(until) = handshakes {
+        engine.go_on_after(until.into());
+    }
     let notice = Notice::new(client.clone(), &settings.namespace, &place, &public, port);
     notice.publish().await?;
     tasks.spawn("notice", notice.keep());
-    let (pulse, heard) = Pulse::new(client.clone(), &settings.namespace, &place.node);
+    let (pulse, heard) = Pulse::new(client.clone(), &settings.namespace, &place.node, handshakes);
     tasks.spawn("pulse", pulse.keep());
     info!(node = place.node, endpoint = %place.endpoint, port, mtu, "the gateway is here");
     let follower = follow::start(&tasks, client.clone(), settings.namespace);

@@ -17,10 +17,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ferro_core::network::Redirections;
 use ferro_fabric::dataplane::Wire;
+use ferro_fabric::wireguard::Drop;
 use pair::{Outer, Pair, Side, eventually};
 
 const MEGABYTE: usize = 1 << 20;
@@ -89,6 +90,28 @@ fn the_outer_network_may_be_ipv6_and_the_inner_one_too() {
     let named = |text: &str| text.parse().unwrap();
     assert_eq!(stream_to(&a, &b, named("fd00:b::5"), 5 * MEGABYTE), named("fd00:a::7"));
     assert_eq!(stream_to(&b, &a, named("fd00:a::7"), 5 * MEGABYTE), named("fd00:b::5"));
+}
+
+#[test]
+fn a_gateway_that_starts_again_behind_its_former_clock_is_let_in_if_it_is_told_so() {
+    let mut pair = Pair::new(Outer::V4);
+    let begin = SystemTime::now();
+    let refused = |b: &Side| b.engine().drops().contains_key(&Drop::OldInitiation.to_string());
+    for ahead in [Some(Duration::from_hours(1)), Some(Duration::from_hours(1) + Duration::from_secs(1)), None]
+    {
+        pair.a.stop();
+        pair.a.start();
+        if let Some(ahead) = ahead {
+            pair.a.engine().go_on_after(begin + ahead);
+        }
+        pair.set();
+        if ahead.is_some() {
+            stream(&pair.a, &pair.b, MEGABYTE);
+            assert!(!refused(&pair.b), "{:?}", pair.b.engine().drops());
+        } else {
+            eventually("who is not told is refused", || refused(&pair.b));
+        }
+    }
 }
 
 #[test]

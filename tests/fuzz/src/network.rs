@@ -116,19 +116,35 @@ struct Objects {
     mappings: Vec<NatMapping>,
 }
 
-/// From objects to the tables of a gateway and to the routes of a node.
+/// From objects to the tables of a gateway, whatever its peers may reach, and to the routes of a node.
 pub fn tunnels(data: &[u8]) -> Read {
     let objects: Objects = serde_json::from_slice(data).ok()?;
+    let read = [Reach::Default, Reach::Strict, Reach::Full].map(|reach| tunnels_by(&objects, reach));
+    assert!(
+        read.iter().all(|it| *it == read[0]),
+        "reach decides what is open, and not which tunnels there are"
+    );
+    read[0]
+}
+
+fn tunnels_by(objects: &Objects, reach: Reach) -> Read {
     let (endpoints, mappings): (Vec<_>, Vec<_>) =
         (objects.tunnels.iter().collect(), objects.mappings.iter().collect());
-    let (found, problems) = tunnels_of(&endpoints, &mappings, Reach::Default);
+    let (found, problems) = tunnels_of(&endpoints, &mappings, reach);
     for problem in problems {
         assert!(problem.trouble.to_string().chars().count() <= LONGEST_SENTENCE + problem.object.len());
     }
     assert!(!overlaps(found.values().flat_map(|tunnel| tunnel.table.views().to_vec())));
     for tunnel in found.values() {
+        assert_eq!(tunnel.table.has_closed(), reach == Reach::Strict);
+        let (source, pods) = (tunnel.table.views().first()?.addr(), tunnel.table.ours().pods);
+        let pod = pods.here().network();
+        if tunnel.table.inbound(Packet { source, destination: pods.there().network() })
+            == Ok(Packet { source, destination: pod })
+        {
+            assert!(tunnel.table.open_pods().is_none_or(|open| open.contains(&pod)));
+        }
         for (address, endpoint) in tunnel.table.redirections() {
-            let source = tunnel.table.views().first()?.addr();
             let packet = tunnel.table.inbound(Packet { source, destination: address });
             assert_eq!(packet, Ok(Packet { source, destination: endpoint }));
             let answer = Packet { source: endpoint, destination: source };

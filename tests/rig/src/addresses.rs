@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::config::Reach;
@@ -74,8 +74,8 @@ pub enum Manner {
     Never,
 }
 
-/// Addresses by cluster and endpoint.
-type Rules = BTreeMap<(String, String), String>;
+/// Addresses by cluster and endpoint, and since when they are in force.
+type Rules = BTreeMap<(String, String), (String, Instant)>;
 
 /// A gateway that only listens; it ends with this value.
 #[derive(Debug)]
@@ -117,7 +117,15 @@ impl Listener {
 
     /// The address under which a cluster reaches an endpoint.
     pub fn rule(&self, cluster: &str, endpoint: &str) -> Option<String> {
-        self.rules().as_ref()?.get(&(cluster.to_owned(), endpoint.to_owned())).cloned()
+        self.rules()
+            .as_ref()?
+            .get(&(cluster.to_owned(), endpoint.to_owned()))
+            .map(|(address, _)| address.clone())
+    }
+
+    /// Since when a cluster reaches an endpoint.
+    pub fn since(&self, cluster: &str, endpoint: &str) -> Option<Instant> {
+        self.rules().as_ref()?.get(&(cluster.to_owned(), endpoint.to_owned())).map(|(_, since)| *since)
     }
 
     /// How many rules it has.
@@ -182,7 +190,8 @@ fn take_in(rules: &mut Option<Rules>, change: Change) {
     for entry in change.removed {
         rules.remove(&(entry.cluster_id, entry.endpoint));
     }
+    let now = Instant::now();
     for entry in change.set {
-        rules.insert((entry.cluster_id, entry.endpoint), entry.address);
+        rules.insert((entry.cluster_id, entry.endpoint), (entry.address, now));
     }
 }

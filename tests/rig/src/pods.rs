@@ -127,6 +127,38 @@ impl Echo {
     }
 }
 
+/// Who answers a scan, and over what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Found {
+    /// A port, over TCP.
+    Tcp(SocketAddr),
+    /// A port, over UDP.
+    Udp(SocketAddr),
+    /// A ping.
+    Icmp(IpAddr),
+}
+
+impl Found {
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let at: SocketAddr = words.next()?.parse().ok()?;
+        match words.next()? {
+            "tcp" => Some(Self::Tcp(at)),
+            "udp" => Some(Self::Udp(at)),
+            "icmp" => Some(Self::Icmp(at.ip())),
+            _ => None,
+        }
+    }
+
+    /// Whose answer it is.
+    pub fn ip(&self) -> IpAddr {
+        match self {
+            Self::Tcp(at) | Self::Udp(at) => at.ip(),
+            Self::Icmp(ip) => *ip,
+        }
+    }
+}
+
 /// What a server said.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Answer {
@@ -221,20 +253,19 @@ impl<'a> Caller<'a> {
         self.run(&["sh", "-c", &format!("{each} && {each} && {each}")]).await
     }
 
-    /// Which of these addresses answer at one of these ports over TCP, be it with a refusal.
-    pub async fn scan(&self, addresses: &BTreeSet<IpAddr>, ports: &[u16]) -> Result<BTreeSet<IpAddr>> {
+    /// Where these addresses answer at these ports over TCP and UDP, be it with a refusal; and which answer a ping.
+    pub async fn scan(&self, addresses: &BTreeSet<IpAddr>, ports: &[u16]) -> Result<BTreeSet<Found>> {
         let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let mut command = vec!["testbox", "scan", "--ports"];
-        let ports = ports.join(",");
-        command.push(&ports);
-        command.extend(addresses.iter().map(String::as_str));
-        let said = self.run(&command).await?;
-        let answered = said.lines().map(|line| {
-            let (at, _) = line.split_once(' ').with_context(|| format!("{self} was told {line:?}"))?;
-            Ok(at.parse::<SocketAddr>()?.ip())
-        });
-        answered.collect()
+        let (ports, addresses) = (ports.join(","), addresses.join(" "));
+        let script = format!(
+            "for ip in {addresses}; do ping -c 1 -W 3 $ip >/dev/null 2>&1 && echo $ip:0 icmp & done; wait; \
+             testbox scan --ports {ports} {addresses}"
+        );
+        let said = self.run(&["sh", "-c", &script]).await?;
+        said.lines()
+            .map(|line| Found::read(line).with_context(|| format!("{self} was told {line:?}")))
+            .collect()
     }
 
     /// A program in the pod that passes on what it is given to a TCP port, and the other way round.

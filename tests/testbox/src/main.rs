@@ -55,7 +55,7 @@ enum Arguments {
         #[arg(short = 'T', long, default_value_t = 60)]
         timeout: u64,
     },
-    /// Print which ports answer over TCP
+    /// Print which ports answer over TCP and UDP
     Scan {
         /// The ports
         #[arg(long, value_delimiter = ',')]

@@ -47,9 +47,9 @@ pub struct LiqonetConfig {
     pub reserved_cidrs: Vec<String>,
 
     /// The mask length of the network from which peers get addresses for endpoints that are not pods of this
-    /// cluster.
+    /// cluster. Peers take none that is larger than a /12.
     #[serde(rename = "externalCIDRMaskLength", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 8, max = 120), extend("default" = EXTERNAL_CIDR_MASK))]
+    #[schemars(range(min = 12, max = 30), extend("default" = EXTERNAL_CIDR_MASK))]
     pub external_cidr_mask_length: Option<u8>,
 
     /// What peers can reach: with default all pods, and other endpoints that are reflected to them; with

@@ -33,6 +33,9 @@ pub const COPIED_FROM: Annotation = Annotation { key: "liqo.io/copied-from" };
 /// under way comes too late.
 pub const WRITER: Annotation = Annotation { key: "liqo.io/writer" };
 
+/// On the Lease of the gateway: until when it may have begun handshakes. Peers take none that is not later.
+pub const HANDSHAKES: Annotation = Annotation { key: "liqo.io/handshakes-until" };
+
 /// An annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {

@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
 
+use super::acquisition::shortest_mask;
 use super::{
     Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Ours, QUARANTINE, Translation,
     Unlike, map_to_network, replacement,
@@ -69,6 +70,19 @@ pub enum Refusal {
         "no network of the size of {0} is free; widen the pools, reserve less, or wait until freed ones have rested"
     )]
     NoRoom(IpNet),
+    /// An external network of this length would be of no use.
+    #[error(
+        "an external network cannot have a mask of {length} bits; set liqonetConfig.externalCIDRMaskLength in the \
+         ClusterConfig to a number from {least} to {most}"
+    )]
+    Mask {
+        /// What was wanted.
+        length: u8,
+        /// That of the largest one that peers take.
+        least: u8,
+        /// That of the smallest one with an address for an endpoint.
+        most: u8,
+    },
     /// It cannot stand for ours.
     #[error("the peer's answer cannot be used: {0}")]
     Unlike(#[from] Unlike),
@@ -129,7 +143,7 @@ pub struct Ipam {
 impl Ipam {
     /// The first start: chooses an external network of this length.
     pub fn new(own: OwnNetworks, external_length: u8) -> Result<Self, Refusal> {
-        let wanted = IpNet::new(own.pod.network(), external_length).unwrap_or(own.pod);
+        let wanted = external_of(&own.pod, external_length)?;
         let taken = [own.pod, own.service].into_iter().chain(own.reserved.iter().copied()).collect();
         let external = replacement(&wanted, &own.pools, &taken).ok_or(Refusal::NoRoom(wanted))?;
         let external = ExternalAddresses::new(external);
@@ -395,6 +409,14 @@ impl Ipam {
     pub fn mapping(&self, endpoint: &IpAddr) -> Option<&Mapping> {
         self.mappings.get(endpoint)
     }
+}
+
+/// A network of this length beside those of the pods. A larger one is refused by peers, and a smaller one has no address
+/// to give.
+fn external_of(pod: &IpNet, length: u8) -> Result<IpNet, Refusal> {
+    let (least, most) = (shortest_mask(pod), pod.max_prefix_len().saturating_sub(2));
+    let network = IpNet::new(pod.network(), length).ok().filter(|_| (least..=most).contains(&length));
+    network.ok_or(Refusal::Mask { length, least, most })
 }
 
 /// Where a peer's networks find their names.

@@ -42,6 +42,12 @@ pub enum UnknownNetwork {
          in the ClusterConfig"
     )]
     PodsAmongOthers(IpNet, IpNet),
+    /// Pods have addresses of IPv6 only, as far as is known.
+    #[error(
+        "the pods of this cluster are in {0}, a network of IPv6, which cannot be joined yet; if they have addresses of \
+         IPv4, too, set liqonetConfig.podCIDR in the ClusterConfig to the network of these"
+    )]
+    PodsOfV6(IpNet),
     /// There is no `ServiceCIDR`.
     #[error(
         "the network of this cluster's services is not known; set liqonetConfig.serviceCIDR in the ClusterConfig"
@@ -73,6 +79,10 @@ pub fn own_networks<'a>(
             pods_of(&nodes, &others)?
         }
     };
+    // Each peer would refuse it, one after the other.
+    if pod.addr().is_ipv6() {
+        return Err(UnknownNetwork::PodsOfV6(pod));
+    }
     let service = match configured {
         Some(service) => service,
         None => known.iter().copied().find(|it| is_alike(it, &pod)).ok_or(UnknownNetwork::Services)?,
@@ -210,7 +220,6 @@ mod tests {
             (&["10.244.255.0/24", "10.245.0.0/24"], None, "10.244.0.0/15"),
             (&["10.42.0.0/26", "10.42.3.64/26"], None, "10.42.0.0/18"),
             (&["10.42.0.0/20", "10.43.16.0/20"], None, "10.32.0.0/12"),
-            (&["fd00:7::/64"], None, "fd00:7::/56"),
             // What peers were told stays.
             (&["10.244.16.0/24"], Some("10.244.0.0/20"), "10.244.0.0/20"),
             (&[], Some("10.244.0.0/20"), "10.244.0.0/20"),
@@ -280,6 +289,17 @@ mod tests {
         assert_eq!(hidden(&ipam), Some((&early, net("10.7.0.0/16"), net("10.7.0.3/32"))));
         let late = ipam.names_for("late", offered("10.8.0.0/16"), now).unwrap();
         assert!(!late.their_pods.is_identity(), "{late:?}");
+    }
+
+    #[test]
+    fn pods_of_ipv6_are_refused_at_home_and_not_by_each_peer() {
+        let refused = pods(&["fd00:7::/64"], None).unwrap_err();
+        assert_eq!(refused, UnknownNetwork::PodsOfV6(net("fd00:7::/56")));
+        assert!(refused.to_string().contains("IPv6, which cannot be joined yet"), "{refused}");
+        let config = LiqonetConfig { pod_cidr: Some("10.244.0.0/16".into()), ..LiqonetConfig::default() };
+        let services = [services("kubernetes", &["fd01::/112", "10.96.0.0/16"])];
+        let own = own_networks(&config, &[node("fd00:7::/64", "172.18.0.3")], &services, None).unwrap();
+        assert_eq!((own.pod, own.service), (net("10.244.0.0/16"), net("10.96.0.0/16")));
     }
 
     #[test]

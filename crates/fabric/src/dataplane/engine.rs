@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ferro_core::network::report::Measured;
 use ferro_core::network::{PeerTable, ProbePair};
@@ -19,7 +19,7 @@ use super::outward::Outward;
 use super::rules::{Entry, Rules};
 use super::shared::{Shared, now};
 use super::{Tun, Wire};
-use crate::wireguard::{Device, Moment, PeerConfig, PresharedKey, PrivateKey, PublicKey};
+use crate::wireguard::{Device, Moment, PeerConfig, PresharedKey, PrivateKey, PublicKey, Timestamp};
 
 /// What tunnels may be told to let through: the least that IPv4 wants, and the most that fits a datagram.
 pub const MTU: std::ops::RangeInclusive<u16> = 576..=65_000;
@@ -82,6 +82,8 @@ pub struct Statistics {
 struct Known {
     plans: BTreeMap<String, PeerPlan>,
     links: HashMap<PublicKey, Linked>,
+    /// Handshakes with new peers are later than this.
+    sent: Option<Timestamp>,
 }
 
 /// What was wanted last of the peer with a key.
@@ -118,7 +120,7 @@ impl Known {
             return Some(Arc::clone(&peer.link));
         }
         let preshared = PresharedKey::default();
-        let config = PeerConfig { key, preshared, endpoint, keepalive, sent: None };
+        let config = PeerConfig { key, preshared, endpoint, keepalive, sent: self.sent };
         // It was checked that nobody else has the key.
         let id = device.add(config, now).ok()?;
         let link = Arc::new(Link::new(id, key, start));
@@ -167,6 +169,12 @@ impl Engine {
         };
         self.workers.push(thread::Builder::new().name(name.into()).spawn(body)?);
         Ok(())
+    }
+
+    /// Goes on as one who has begun handshakes until then, by whatever clock: peers take none that is not later than the
+    /// last one by the same key. It counts for peers that are set from now on.
+    pub fn go_on_after(&self, sent: SystemTime) {
+        lock(&self.known).sent = Some(Timestamp::after(None, sent));
     }
 
     /// What is wanted of all peers, by the identifiers of their clusters. The same again changes nothing, and sessions

@@ -147,9 +147,8 @@ fn status(trouble: &Trouble) -> Status {
         Trouble::Unmappable(MapError::UnknownPeer(_)) | Trouble::Refused(Refusal::UnknownPeer(_)) => {
             Status::not_found(text)
         }
-        Trouble::Unmappable(MapError::NotReady(_) | MapError::PodsOnly(_)) => {
-            Status::failed_precondition(text)
-        }
+        Trouble::Unmappable(MapError::NotReady(_) | MapError::PodsOnly(_))
+        | Trouble::Refused(Refusal::Mask { .. }) => Status::failed_precondition(text),
         Trouble::Unmappable(MapError::NotAnEndpoint(_)) | Trouble::Refused(Refusal::Unlike(_)) => {
             Status::invalid_argument(text)
         }

@@ -91,12 +91,19 @@ fn cut() -> Result<Vec<Seed>> {
     let payload: Vec<u8> = (0..200).collect();
     let tcp4 = built!(v4().tcp(1, 2, u32::MAX - 50, 4).psh().fin().ack(5), &payload);
     let (tcp6, udp6) = (built!(v6().tcp(1, 2, 3, 4).ack(5), &payload), built!(v6().udp(1, 2), &payload));
+    let longest = built!(v4().tcp(1, 2, 3, 4).ack(5), &letters(65_000));
     Ok(vec![
+        ("segment", "longest", offloaded(1, 1400, 20, 16, &longest)),
         ("segment", "tcp4", offloaded(1, 64, 20, 16, &tcp4)),
         ("segment", "tcp6", offloaded(0x84, 100, 40, 16, &tcp6)),
         ("segment", "udp6", offloaded(5, 70, 40, 6, &udp6)),
         ("segment", "sum-only", offloaded(0, 0, 40, 6, &udp6)),
     ])
+}
+
+/// A long payload; of letters, since tests print what they try.
+fn letters(length: usize) -> Vec<u8> {
+    (b'a'..=b'z').cycle().take(length).collect()
 }
 
 /// Packets one after the other, with their lengths.
@@ -121,7 +128,14 @@ fn together() -> Result<Vec<Seed>> {
             built!(v4().tcp(9, 2, 20 * n, 4).ack(5), &[7; 20]),
         ]);
     }
+    let mut full = Vec::new();
+    for n in 0..46_u32 {
+        let mut tcp = built!(v4().tcp(1, 2, 1400 * n, 4).ack(5), &letters(1400));
+        tcp[5] = u8::try_from(n)?;
+        full.push(tcp);
+    }
     Ok(vec![
+        ("coalesce", "full", behind(&full)),
         ("coalesce", "stream", behind(&stream)),
         ("coalesce", "datagrams", behind(&datagrams)),
         ("coalesce", "mixed", behind(&mixed)),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result};
 use ferro_api::proto::ipam::ipam_client::IpamClient;
-use ferro_api::proto::ipam::{BelongsRequest, GetHomePodIpRequest, MapRequest};
+use ferro_api::proto::ipam::{BelongsRequest, GetHomePodIpRequest, MapRequest, UnmapRequest};
 use ferro_fabric::ipam::PORT;
 use ferro_fabric::ipam::client::{self, Channel};
 use k8s_openapi::api::core::v1::Service;
@@ -50,6 +50,13 @@ impl Addresses {
             Ok(self.client.clone().map_endpoint_ip(request.clone()).await?.into_inner().ip.parse()?)
         })
         .await
+    }
+
+    /// Gives up that address.
+    pub async fn unmap(&self, peer: &str, endpoint: IpAddr) -> Result<()> {
+        let request = UnmapRequest { cluster_id: peer.to_owned(), ip: endpoint.to_string() };
+        self.client.clone().unmap_endpoint_ip(request).await?;
+        Ok(())
     }
 
     /// Where a pod of a peer, by the address that it has there, is reached from this cluster.

@@ -1,4 +1,4 @@
-//! What befalls a gateway: its process is killed, or the node below it loses power.
+//! What befalls a cluster: its gateway or its controllers are killed, or the node below the gateway loses power.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,44 @@ use crate::NAMESPACE;
 
 /// Kills the gateway of a cluster, and waits until another process has taken its place.
 pub async fn kill_gateway(cluster: &Cluster) -> Result<()> {
-    let gateway = gateway_node(cluster).await?;
-    let before = containers(cluster, &gateway).await?;
+    kill(cluster, gateway_node(cluster).await?, "gateway").await?.are_back().await
+}
+
+/// Kills all controllers of a cluster, and with them the address manager.
+pub async fn kill_controllers(cluster: &Cluster) -> Result<Vec<Killed<'_>>> {
+    let mut killed = Vec::new();
+    for node in &cluster.plan.nodes {
+        let host = Host { name: node.name.clone(), number: node.number };
+        let runs = containers(cluster, &host).await?.iter().any(|it| it.pod.starts_with("ferro-controller"));
+        if runs {
+            killed.push(kill(cluster, host, "controller").await?);
+        }
+    }
+    ensure!(!killed.is_empty(), "there is no controller");
+    Ok(killed)
+}
+
+/// Containers that were killed.
+pub struct Killed<'a> {
+    cluster: &'a Cluster,
+    host: Host,
+    before: BTreeSet<Container>,
+}
+
+impl Killed<'_> {
+    /// Waits until others have taken their places.
+    pub async fn are_back(self) -> Result<()> {
+        await_new(self.cluster, &self.host, self.before).await
+    }
+}
+
+/// Kills those of a role on a node.
+async fn kill<'a>(cluster: &'a Cluster, host: Host, role: &str) -> Result<Killed<'a>> {
+    let mut before = containers(cluster, &host).await?;
+    before.retain(|container| container.pod.starts_with(&format!("ferro-{role}")));
     // A node sees its own processes only.
-    cluster.on_node(gateway.number, &["pkill", "-KILL", "-f", "^/ferro gateway"]).await?;
-    let is_gateway = |container: &Container| container.pod.starts_with("ferro-gateway");
-    await_new(cluster, &gateway, before.into_iter().filter(is_gateway).collect()).await
+    cluster.on_node(host.number, &["pkill", "-KILL", "-f", &format!("^/ferro {role}")]).await?;
+    Ok(Killed { cluster, host, before })
 }
 
 /// Reboots the node that the gateway of a cluster is on, and waits until all that ran there runs again.
@@ -29,19 +61,19 @@ pub async fn reboot_under_gateway(topology: &Topology, cluster: &Cluster) -> Res
     await_new(cluster, &gateway, before).await
 }
 
-/// The node that a gateway is on.
-pub struct GatewayNode {
+/// A node.
+pub struct Host {
     name: String,
     pub number: u8,
 }
 
 /// Where the gateway of a cluster says that it is.
-pub async fn gateway_node(cluster: &Cluster) -> Result<GatewayNode> {
+pub async fn gateway_node(cluster: &Cluster) -> Result<Host> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let said = maps.get("ferro-gateway").await?.data.unwrap_or_default();
     let name = said.get("node").context("the gateway does not say where it is")?;
     let node = cluster.plan.node(name)?;
-    Ok(GatewayNode { name: node.name.clone(), number: node.number })
+    Ok(Host { name: node.name.clone(), number: node.number })
 }
 
 /// A container that is ready.
@@ -60,7 +92,7 @@ impl Container {
 }
 
 /// All containers on a node that are ready.
-async fn containers(cluster: &Cluster, node: &GatewayNode) -> Result<BTreeSet<Container>> {
+async fn containers(cluster: &Cluster, node: &Host) -> Result<BTreeSet<Container>> {
     let pods: Api<Pod> = Api::all(cluster.client.clone());
     let on_node = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
     let mut found = BTreeSet::new();
@@ -74,7 +106,7 @@ async fn containers(cluster: &Cluster, node: &GatewayNode) -> Result<BTreeSet<Co
 }
 
 /// Waits until others of the same names are ready in place of these.
-async fn await_new(cluster: &Cluster, node: &GatewayNode, before: BTreeSet<Container>) -> Result<()> {
+async fn await_new(cluster: &Cluster, node: &Host, before: BTreeSet<Container>) -> Result<()> {
     ensure!(!before.is_empty(), "nothing ran there");
     eventually(&format!("all runs again on {}", node.name), || async {
         let now = containers(cluster, node).await?;

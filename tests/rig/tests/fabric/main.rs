@@ -3,12 +3,16 @@
 
 mod addresses;
 mod births;
+mod churn;
 mod conversation;
 mod faults;
+mod full;
 mod hops;
 mod kernel;
+mod memory;
 mod namings;
 mod pair;
+mod rules;
 mod services;
 mod settings;
 mod strict;
@@ -110,7 +114,11 @@ fn clusters_are_one_network_whatever_networks_they_have_and_whatever_befalls_the
         hops::are_as_named(&equal).await?;
         hops::are_as_named(&disjoint).await?;
         traces::name_what_is_cut(&equal, &disjoint).await?;
+        rules::are_shown(&equal).await?;
         strict::hides_what_is_not_published(&equal).await?;
+        full::opens_the_nodes(&equal).await?;
+        churn::nobody_else_is_met(&equal).await?;
+        memory::outlives_the_controllers(&equal).await?;
 
         let mut conversations = Conversation::both_ways(&equal).await?;
         faults::kill_gateway(turin).await?;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::pair::Pair;
-use crate::settings;
+use crate::{hops, settings};
 
 /// Tries all that lie between "none is taken", as it is with these two, and "all are"; gives them back as peers.
 pub async fn try_the_others(mut pair: Pair<'_>) -> Result<Pair<'_>> {
@@ -14,6 +14,11 @@ pub async fn try_the_others(mut pair: Pair<'_>) -> Result<Pair<'_>> {
         pair = take(pair, taken).await?;
         ensure!(pair.renamed()? == taken, "{taken:?} are taken, and {:?} renamed", pair.renamed()?);
         pair.works().await.with_context(|| format!("with {taken:?} taken"))?;
+        let [pods_there, _, pods_here, _] = taken;
+        if pods_there != pods_here {
+            // The vector V2: pods of one are renamed, and those of the other are not.
+            hops::are_as_named(&pair).await.with_context(|| format!("with {taken:?} taken"))?;
+        }
     }
     Ok(pair)
 }

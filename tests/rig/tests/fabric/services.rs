@@ -62,7 +62,8 @@ pub async fn remove(here: &Cluster, there: &[&Cluster]) -> Result<()> {
     Ok(())
 }
 
-fn name(there: &Cluster) -> String {
+/// What the Service for the pods of that cluster is called.
+pub fn name(there: &Cluster) -> String {
     format!("echo-of-{}", there.plan.name)
 }
 

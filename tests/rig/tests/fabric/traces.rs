@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use rig::installation::ferro;
-use rig::pods::Echo;
+use rig::pods::{Echo, PORT};
 use rig::topology::Cluster;
 use rig::tunnels::connected;
 
 use crate::faults::gateway_node;
 use crate::pair::{NODES, Pair};
+use crate::services;
 
 /// The UDP ports of the overlay and of tunnels.
 const OVERLAY: &str = "udp dport 18800";
@@ -21,6 +22,7 @@ const FROM_GATEWAY: &str = "iifname \"ferro.host\"";
 pub async fn name_what_is_cut(one: &Pair<'_>, other: &Pair<'_>) -> Result<()> {
     let [one_way, other_way] = [Way::of(one).await?, Way::of(other).await?];
     tokio::try_join!(one_way.is_whole(), other_way.is_whole())?;
+    one_way.leads_to_a_service().await?;
 
     let cut = Cut::make(one_way.from, OVERLAY).await?;
     one_way.is_broken_at("overlay").await?;
@@ -57,19 +59,31 @@ impl<'a> Way<'a> {
     }
 
     async fn trace(&self) -> Result<String> {
-        ferro(self.from, &["trace", "--from", &self.pod, "--to", &self.address.to_string(), "--live"]).await
+        self.trace_to(&self.address.to_string()).await
+    }
+
+    async fn trace_to(&self, to: &str) -> Result<String> {
+        ferro(self.from, &["trace", "--from", &self.pod, "--to", to, "--live"]).await
+    }
+
+    /// The Service that was made for the pods of the peer is followed to its endpoints there.
+    async fn leads_to_a_service(&self) -> Result<()> {
+        let service = services::name(self.to);
+        let said = self.trace_to(&format!("{service}:{PORT}")).await?;
+        let peer = format!(" in {}", self.to.plan.name);
+        let is_title = |line: &str| {
+            line.contains(", an endpoint of ") && line.contains(&service) && line.contains(&peer)
+        };
+        ensure!(said.lines().any(is_title), "no endpoint of {service} is named: {said}");
+        passes_all(&said)
     }
 
     /// Packets pass everybody on the way, and the endpoint answers.
     async fn is_whole(&self) -> Result<()> {
         let said = self.trace().await?;
-        let (_, tried) = said.split_once("TRIED").with_context(|| format!("nothing was tried: {said}"))?;
-        for place in ["node ", "overlay to ", "gateway on ", "gateway of ", "endpoint in "] {
-            let is_passed = |line: &str| line.starts_with(place) && line.contains(" good ");
-            ensure!(tried.lines().any(is_passed), "{place}is not passed: {said}");
-        }
+        passes_all(&said)?;
         let answer = format!("answers to packets of the pod, as {}", self.address);
-        ensure!(tried.contains(&answer), "the endpoint does not answer: {said}");
+        ensure!(said.contains(&answer), "the endpoint does not answer: {said}");
         Ok(())
     }
 
@@ -86,6 +100,16 @@ impl<'a> Way<'a> {
             }
         }
     }
+}
+
+/// Everybody on the way was tried, and is well.
+fn passes_all(said: &str) -> Result<()> {
+    let (_, tried) = said.split_once("TRIED").with_context(|| format!("nothing was tried: {said}"))?;
+    for place in ["node ", "overlay to ", "gateway on ", "gateway of ", "endpoint in "] {
+        let is_passed = |line: &str| line.starts_with(place) && line.contains(" good ");
+        ensure!(tried.lines().any(is_passed), "{place}is not passed: {said}");
+    }
+    Ok(())
 }
 
 /// A rule of the node under a gateway that drops packets.

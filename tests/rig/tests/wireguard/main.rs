@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rig::relay::{Relay, Weather};
 use rig::room::{Room, join};
 use rig::wireguard::Program;
@@ -23,6 +23,10 @@ const MEGABYTE: usize = 1 << 20;
 /// Who began a session makes another one when it is so old.
 const REKEY_AFTER_TIME: Duration = Duration::from_mins(2);
 const REKEYS: u32 = 3;
+/// Who is asked for a cookie shows it with the next try, five seconds later.
+const ASKED: Duration = Duration::from_secs(4);
+/// So many handshakes are begun until one of them is asked.
+const HANDSHAKES: u32 = 5;
 
 fn is_soak() -> bool {
     std::env::var_os("SOAK").is_some()
@@ -129,14 +133,15 @@ fn talk_for_some_sessions(program: Program, begins: Begins) -> Result<()> {
 }
 
 #[test]
-fn loss_doubles_and_disorder_are_borne() -> Result<()> {
+fn loss_doubles_delay_and_disorder_are_borne() -> Result<()> {
     let length = if is_soak() { 50 * MEGABYTE } else { 5 * MEGABYTE };
     with_others(|program| {
         let [ours, middle, theirs] = [Room::new()?, Room::new()?, Room::new()?];
         join(&ours, &middle, "left", ["192.0.2.1/25", "192.0.2.2/25"])?;
         join(&middle, &theirs, "right", ["192.0.2.129/25", "192.0.2.130/25"])?;
         let address = |text: &str| -> Result<SocketAddr> { Ok(SocketAddr::new(text.parse()?, PORT)) };
-        let weather = Weather { lost: 97, doubled: 53, late: 31 };
+        let (delay, jitter) = (Duration::from_millis(2), Duration::from_millis(2));
+        let weather = Weather { lost: 97, doubled: 53, late: 31, delay, jitter };
         let listen = [address("192.0.2.2")?, address("192.0.2.129")?];
         let to = [address("192.0.2.1")?, address("192.0.2.130")?];
         let relay = Relay::start(&middle, listen, to, weather)?;
@@ -178,5 +183,30 @@ fn a_flood_of_forged_handshakes_is_asked_for_cookies_and_disturbs_nobody() -> Re
         let cookies = flood::during(&tunnel, || tunnel.send(length).and_then(|()| tunnel.receive(length)))?;
         ensure!(cookies > 0, "nobody was asked for a cookie");
         tunnel.send(MEGABYTE)
+    })
+}
+
+/// They have to show the cookie that ours sends them, from the very address of who floods.
+#[test]
+fn in_a_flood_of_forged_handshakes_an_honest_one_is_answered() -> Result<()> {
+    with_others(|program| {
+        let tunnel = Tunnel::direct(program, Begins::Them)?;
+        let connection = tunnel.to_us()?;
+        connection.echo()?;
+        let cookies = flood::during(&tunnel, || {
+            // Now and then our end looks at a message without asking, to see whether the flood goes on.
+            for _ in 0..HANDSHAKES {
+                let (begin, since) = (Instant::now(), tunnel.session_since());
+                tunnel.theirs.begin_anew()?;
+                connection.echo().context("the handshake is not answered")?;
+                ensure!(tunnel.session_since() != since, "the session is the same");
+                if begin.elapsed() > ASKED {
+                    return Ok(());
+                }
+            }
+            bail!("they were never asked for a cookie")
+        })?;
+        ensure!(cookies > 0, "nobody was asked for a cookie");
+        connection.echo()
     })
 }

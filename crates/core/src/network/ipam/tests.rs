@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::acquisition::shortest_mask;
 use super::super::{Drop, Naming, Packet, PeerTable, QUARANTINE, Table, chain, default_pools};
 use super::*;
 
@@ -228,6 +227,30 @@ fn v10_a_chain_maps_again_at_every_link() {
         assert_eq!(clusters[n].redirections("down")[&seen], published);
         seen = published;
     }
+}
+
+#[test]
+fn an_external_network_that_nobody_could_use_is_refused() {
+    let own = |pod: &str| OwnNetworks {
+        pod: net(pod),
+        service: net("10.96.0.0/16"),
+        reserved: BTreeSet::new(),
+        pools: default_pools(),
+        reach: Reach::Default,
+    };
+    for (length, is_usable) in
+        [(8, false), (11, false), (12, true), (16, true), (30, true), (31, false), (32, false), (120, false)]
+    {
+        let made = Ipam::new(own("10.244.0.0/16"), length);
+        assert_eq!(made.is_ok(), is_usable, "{length}");
+        let Err(refusal) = made else { continue };
+        assert_eq!(refusal, Refusal::Mask { length, least: 12, most: 30 });
+        assert!(refusal.to_string().contains("externalCIDRMaskLength"), "{refusal}");
+    }
+    let mut smallest = Ipam::new(own("10.244.0.0/16"), 30).unwrap();
+    assert!(smallest.external.allocate(now()).is_ok());
+    assert_eq!(Ipam::new(own("fd00::/56"), 64).unwrap().external(), net("fd00:0:0:100::/64"));
+    assert!(Ipam::new(own("fd00::/56"), 24).is_err());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! At last a hundred thousand requests are made, many at a time, and the same is measured once more behind them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -144,8 +144,8 @@ struct Round {
     clients: Vec<IpamClient<Channel>>,
     /// None where a gateway follows.
     listener: Option<Listener>,
-    /// Answers that came before the rule.
-    early: AtomicU32,
+    /// From each answer to its rule, in milliseconds: less than nothing where the rule was first.
+    windows: Mutex<Vec<f64>>,
 }
 
 impl Round {
@@ -170,7 +170,7 @@ impl Round {
         if gateway.is_some() {
             await_gateway(admin, &handle).await?;
         }
-        Ok(Self { tasks, metrics, clients, listener, early: AtomicU32::new(0) })
+        Ok(Self { tasks, metrics, clients, listener, windows: Mutex::default() })
     }
 
     /// So many requests of each client, one after the other; gives how long a call took.
@@ -192,7 +192,7 @@ impl Round {
         println!("{name}.{requests}.total {:.2} s{paper}", took.as_secs_f64());
         println!("{name}.{requests}.each {:.2} ms ({writes} writes)", millis(each));
         println!("{name}.{requests}.call {:.2} ms{}", millis(call), goal(write));
-        self.print_early(&format!("{name}.{requests}"));
+        self.print_windows(&format!("{name}.{requests}"));
         Ok(call)
     }
 
@@ -211,7 +211,7 @@ impl Round {
         println!("{name}.total {:.2} s", took.as_secs_f64());
         let (each, shared) = (millis(took / (MANY * 5)), millis(write) * GOAL / 5.0);
         println!("{name}.each {each:.3} ms ({writes} writes; goal {shared:.2}, as if five shared a write)");
-        self.print_early(&name);
+        self.print_windows(&name);
         Ok(())
     }
 
@@ -223,23 +223,37 @@ impl Round {
             tries += 1;
             ensure!(status.code() == Code::Unavailable && tries < TRIES, "a request failed: {status}");
         }
-        let has_rule = |listener: &Listener| listener.rule(peer, &request.ip).is_some();
-        if self.listener.as_ref().is_some_and(|listener| !has_rule(listener)) {
-            self.early.fetch_add(1, Ordering::Relaxed);
+        if let Some(listener) = &self.listener {
+            let window = window(Instant::now(), listener, peer, &request.ip).await?;
+            self.windows.lock().unwrap_or_else(PoisonError::into_inner).push(window);
         }
         Ok(())
     }
 
     /// Of a gateway nobody else sees its rules; that none comes late is for the suite `neverwrong` to show.
-    fn print_early(&self, name: &str) {
-        if self.listener.is_some() {
-            println!("{name}.early {} answers before the rule (goal 0)", self.early.load(Ordering::Relaxed));
-        }
+    fn print_windows(&self, name: &str) {
+        let mut windows = std::mem::take(&mut *self.windows.lock().unwrap_or_else(PoisonError::into_inner));
+        windows.sort_by(f64::total_cmp);
+        let early = windows.iter().filter(|window| **window > 0.0).count();
+        let part = |of_hundred: usize| windows.get(windows.len().saturating_sub(1) * of_hundred / 100);
+        let (Some(median), Some(most)) = (part(50), part(99)) else { return };
+        println!("{name}.early {early} answers before the rule (goal 0)");
+        println!(
+            "{name}.window.p50 {median:.3} ms from the answer to the rule (goal 0; below, the rule is first)"
+        );
+        println!("{name}.window.p99 {most:.3} ms (goal 0)");
     }
 
     async fn end(self) {
         self.tasks.end().await;
     }
+}
+
+/// How much later than the answer the rule came.
+async fn window(answered: Instant, listener: &Listener, peer: &str, endpoint: &str) -> Result<f64> {
+    let since =
+        eventually("a rule comes", || async { listener.since(peer, endpoint).context("not yet") }).await?;
+    Ok(millis(since.saturating_duration_since(answered)) - millis(answered.saturating_duration_since(since)))
 }
 
 /// Tells the gateway of a tunnel to each peer, and waits until it follows. Nobody is at the other ends.

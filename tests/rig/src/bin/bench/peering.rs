@@ -80,7 +80,7 @@ async fn at_rest(rome: &Cluster) -> Result<()> {
     tokio::time::sleep(REST).await;
     let after = processes::roles()?;
     let asked: BTreeMap<String, u64> = self::requests(rome).await?;
-    for role in ["controller", "auth", "node"] {
+    for role in processes::ROLES {
         let of_role = after.iter().filter(|usage| usage.role == role);
         let most = of_role.map(|usage| usage.resident_kib).max().unwrap_or_default();
         println!("memory.{role} {:.1} MiB", mib(most));

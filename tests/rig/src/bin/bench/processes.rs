@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+/// The roles of ferro that run in a cluster.
+pub const ROLES: [&str; 4] = ["controller", "auth", "node", "gateway"];
+
 /// What one process holds and has used.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
@@ -36,7 +39,7 @@ pub fn roles() -> Result<Vec<Usage>> {
 fn role(line: &str) -> Option<String> {
     let mut words = line.split('\0');
     let is_ferro = words.next()?.ends_with("ferro");
-    let role = words.next().filter(|role| ["controller", "auth", "node"].contains(role))?;
+    let role = words.next().filter(|role| ROLES.contains(role))?;
     is_ferro.then(|| role.to_owned())
 }
 
