@@ -1,0 +1,1 @@
+//! What the pod at home shows of the one over there.

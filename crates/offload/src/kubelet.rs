@@ -1,0 +1,1 @@
+//! What API servers ask of the kubelet of a virtual node: logs, commands, ports.

@@ -1,0 +1,1 @@
+//! The controller of ShadowPods: pods that other clusters want to run here.
