@@ -1,5 +1,6 @@
 //! This cluster as its controllers see it: one client, one watch per kind that several of them read, and who it is.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -46,6 +47,8 @@ pub struct Home {
     pub networks: Networks,
     /// The namespaces that clusters ask each other for.
     pub maps: Watched<NamespaceMap>,
+    /// Where API servers find the agent of the nodes that stand for peers, if there is one.
+    pub agent: Option<SocketAddr>,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 
@@ -82,6 +85,7 @@ impl Home {
             tenants,
             networks,
             maps,
+            agent: None,
             own,
         }
     }
