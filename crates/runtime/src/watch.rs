@@ -155,6 +155,11 @@ where
         Ok(())
     }
 
+    /// Whether the store has been complete.
+    pub fn is_ready(&self) -> bool {
+        *self.bell.borrow() > 0
+    }
+
     /// Everything there is.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.store.state()
