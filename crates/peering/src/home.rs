@@ -47,8 +47,8 @@ pub struct Home {
     pub networks: Networks,
     /// The namespaces that clusters ask each other for.
     pub maps: Watched<NamespaceMap>,
-    /// Where API servers find the agent of the nodes that stand for peers, if there is one.
-    pub agent: Option<SocketAddr>,
+    /// Where API servers find the agent of the nodes that stand for peers; the agent says so.
+    pub agent: Arc<watch::Sender<Option<SocketAddr>>>,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 
@@ -85,7 +85,7 @@ impl Home {
             tenants,
             networks,
             maps,
-            agent: None,
+            agent: Arc::default(),
             own,
         }
     }

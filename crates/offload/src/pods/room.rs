@@ -30,6 +30,7 @@ pub(super) struct Room {
     here: String,
     pub(super) there: String,
     pub(super) shadows: Watched<ShadowPod>,
+    pods: Watched<Pod>,
     queue: Queue<Key>,
     open: OnceLock<Open>,
 }
@@ -42,13 +43,20 @@ pub(super) struct Open {
 
 impl Room {
     /// Begins to watch; changes put the names of their pods into the queue.
-    pub(super) fn start(tasks: Tasks, client: Client, own: &str, here: &str, there: &str, queue: Queue<Key>) -> Arc<Self> {
+    pub(super) fn start(
+        tasks: Tasks,
+        client: Client,
+        own: &str,
+        (here, there): (&str, &str),
+        pods: Watched<Pod>,
+        queue: Queue<Key>,
+    ) -> Arc<Self> {
         let ours = watcher::Config::default().labels(&labels::ORIGIN_ID.selector(own));
         let limit = Limit { most: MOST, fits: |shadow: &ShadowPod| size(shadow) <= LARGEST, trim: trim_shadow };
         let shadows = Watched::start_limited(&tasks, "shadows", Api::namespaced(client.clone(), there), ours, (), limit);
         follow(&tasks, "changes of shadows", here, &shadows, &queue);
         let (here, there) = (here.to_owned(), there.to_owned());
-        Arc::new(Self { tasks, client, here, there, shadows, queue, open: OnceLock::new() })
+        Arc::new(Self { tasks, client, here, there, shadows, pods, queue, open: OnceLock::new() })
     }
 
     /// Begins to watch pods and Events, if that is not so already.
@@ -59,12 +67,27 @@ impl Room {
             let all = watcher::Config::default();
             let pods = Watched::start_limited(&self.tasks, "pods over there", api(), all, (), limit);
             follow(&self.tasks, "changes of pods over there", &self.here, &pods, &self.queue);
+            self.look_once_complete(&pods);
             let api = Api::namespaced(self.client.clone(), &self.there);
             let of_pods = watcher::Config::default().fields("involvedObject.kind=Pod");
             let limit = Limit { most: MOST, fits: |event: &Event| size(event) <= LARGEST, ..Limit::NONE };
             let events = Watched::start_limited(&self.tasks, "events over there", api, of_pods, (), limit);
             Open { pods, events }
         })
+    }
+
+    /// Nothing is decided before it is known what there is, which may be nothing.
+    fn look_once_complete(&self, there: &Watched<Pod>) {
+        let (there, shadows, pods) = (there.clone(), self.shadows.clone(), self.pods.clone());
+        let (here, queue) = (self.here.clone(), self.queue.clone());
+        self.tasks.spawn("first look", async move {
+            shadows.ready().await?;
+            there.ready().await?;
+            for pod in pods.all().iter().filter(|pod| pod.namespace().as_deref() == Some(&here)) {
+                queue.push((here.clone(), pod.name_any()));
+            }
+            Ok(())
+        });
     }
 
     /// Whether pods and Events are watched.

@@ -172,8 +172,8 @@ impl Station {
         let mut has_moved = rooms.len() != before;
         for (here, there) in wanted {
             if !rooms.contains_key(here) {
-                let room =
-                    Room::start(self.tasks.child(), remote.clone(), &self.own, here, there, self.queue.clone());
+                let (tasks, pods, queue) = (self.tasks.child(), self.pods.clone(), self.queue.clone());
+                let room = Room::start(tasks, remote.clone(), &self.own, (here, there), pods, queue);
                 rooms.insert(here.clone(), room);
                 has_moved = true;
             }

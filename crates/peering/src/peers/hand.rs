@@ -21,6 +21,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::facts::{Facts, id_of, is_draining};
@@ -40,7 +41,7 @@ pub(super) struct Hand {
     peers: Watched<ForeignCluster>,
     secrets: Watched<Secret>,
     stock: Stock,
-    agent: Option<SocketAddr>,
+    agent: watch::Receiver<Option<SocketAddr>>,
     recorder: Recorder,
 }
 
@@ -53,7 +54,7 @@ impl Hand {
             peers: home.peers.clone(),
             secrets: home.secrets.clone(),
             stock,
-            agent: home.agent,
+            agent: home.agent.subscribe(),
             recorder: Recorder::new(home.client.clone(), reporter),
         }
     }
@@ -290,7 +291,7 @@ impl Hand {
             offer: &offered.spec,
             corrections: peer.spec.node_labels.as_ref(),
             version: VERSION,
-            agent: self.agent,
+            agent: *self.agent.borrow(),
         }
     }
 
