@@ -50,6 +50,7 @@ pub fn after_change(shadow: &ShadowPod, refused: &[String], now: Timestamp) -> O
         Refusal::new(CANNOT_CHANGE, text)
     });
     let mut next = before.clone();
+    next.observed_generation = shadow.metadata.generation;
     next.conditions = vec![condition(&before, why.as_ref(), "Active", why.is_none(), now)];
     (next != before).then_some(next)
 }
