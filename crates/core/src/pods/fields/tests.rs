@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::samples::{self, get, places, read, sample, schema, with};
+use super::samples::{get, places, read, sample, schema, with};
 use super::{Home, Provider, SECTIONS};
 use crate::pods::{outward, provider};
 
@@ -116,7 +116,7 @@ fn a_refusal_names_a_word_and_tells_what_to_do() {
 
 #[test]
 fn a_sample_is_for_a_field_that_exists() {
-    assert!(samples::places().count() > 200, "the schema was not found");
+    assert!(places().count() > 200, "the schema was not found");
 }
 
 #[test]

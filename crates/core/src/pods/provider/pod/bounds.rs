@@ -1,5 +1,7 @@
 //! How large a ShadowPod may be: enough for any honest pod, and little enough that nobody is disturbed.
 
+use std::collections::BTreeMap;
+
 use ferro_api::virtualkubelet::ShadowPod;
 
 use crate::pods::Refusal;
@@ -19,8 +21,8 @@ pub fn check(shadow: &ShadowPod) -> Result<(), Refusal> {
     let containers = spec.containers.len()
         + spec.init_containers.as_ref().map_or(0, Vec::len)
         + spec.ephemeral_containers.as_ref().map_or(0, Vec::len);
-    at_most(MOST_KEYS, meta.labels.as_ref().map_or(0, |all| all.len()), "labels")?;
-    at_most(MOST_KEYS, meta.annotations.as_ref().map_or(0, |all| all.len()), "annotations")?;
+    at_most(MOST_KEYS, meta.labels.as_ref().map_or(0, BTreeMap::len), "labels")?;
+    at_most(MOST_KEYS, meta.annotations.as_ref().map_or(0, BTreeMap::len), "annotations")?;
     at_most(MOST_CONTAINERS, containers, "containers of all kinds")?;
     at_most(MOST_VOLUMES, spec.volumes.as_ref().map_or(0, Vec::len), "volumes")?;
     // What cannot be written has no size that could be allowed.

@@ -1,4 +1,4 @@
-//! Honest and hostile ShadowPods, and the pods that come of them.
+//! What honest and hostile consumers write, and the pods that come of it.
 
 use ferro_api::names::{annotations, labels};
 use ferro_api::tenancy::TenantSpec;
