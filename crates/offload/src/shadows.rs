@@ -1,6 +1,6 @@
-//! The provider's controller of ShadowPods: pods that other clusters want to run here.
+//! The provider's controller of `ShadowPods`: pods that other clusters want to run here.
 //!
-//! Flow: changes of ShadowPods and of the pods made from them ring for their names; `ferro_core::pods::provider` plans one
+//! Flow: changes of `ShadowPods` and of the pods made from them ring for their names; `ferro_core::pods::provider` plans one
 //! step at a time; [`hand::Hand`] writes, and what the API server answers counts until the watches have seen it
 //! ([`recent::Recent`]). Guarantees: each Tenant has an [`office::Office`] with a queue and an account of its own, and takes
 //! turns with the others, so that a flood of one delays no other, and of many for the last unit one has it. One name is
@@ -34,7 +34,7 @@ use office::Office;
 const AT_REST: Duration = Duration::from_mins(10);
 /// So many names are worked on at once, for all Tenants together.
 const TURNS: usize = 128;
-/// So many ShadowPods are kept, of all Tenants together. Each has fewer by its account; this is the last fence.
+/// So many `ShadowPods` are kept, of all Tenants together. Each has fewer by its account; this is the last fence.
 const MOST_SHADOWS: usize = 200_000;
 /// So many are read at a time: a large one has 128 KiB.
 const PAGE: u32 = 200;
@@ -139,24 +139,25 @@ impl Controller {
     fn hear_namespaces(&mut self, namespaces: &mut Changes<Namespace>) {
         for (reference, namespace) in namespaces.take() {
             let name = reference.name;
-            match namespace.as_deref() {
-                Some(namespace) => {
-                    if let Some(tenant) = owner(namespace) {
-                        self.owners.insert(name.clone(), tenant);
-                    }
-                    for key in self.strays.remove(&name).into_iter().flatten() {
-                        self.ring(key);
-                    }
-                }
-                // All that was in it is gone, whether or not the watches have seen that.
-                None => {
-                    self.strays.remove(&name);
-                    let owner = self.owners.remove(&name);
-                    if let Some((_, office)) = owner.and_then(|owner| self.offices.get(&owner)) {
-                        office.forget_namespace(&name);
-                    }
-                }
+            let Some(namespace) = namespace else {
+                self.forget(&name);
+                continue;
+            };
+            if let Some(tenant) = owner(&namespace) {
+                self.owners.insert(name.clone(), tenant);
             }
+            for key in self.strays.remove(&name).into_iter().flatten() {
+                self.ring(key);
+            }
+        }
+    }
+
+    /// A namespace is gone: so is all that was in it, whether or not the watches have seen that.
+    fn forget(&mut self, namespace: &str) {
+        self.strays.remove(namespace);
+        let owner = self.owners.remove(namespace);
+        if let Some((_, office)) = owner.and_then(|owner| self.offices.get(&owner)) {
+            office.forget_namespace(namespace);
         }
     }
 

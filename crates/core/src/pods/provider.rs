@@ -9,7 +9,7 @@
 //! - Nothing is remembered but what stands in the objects: a step may be cut off anywhere, and is then taken again.
 //! - Of one name there is one pod. One that was made from another ShadowPod goes first, one that is somebody else's stays.
 //! - What has ended does not begin again. A pod that is lost is made again only where its restart policy lets it run again.
-//! - ShadowPods hold no finalizer of ours: a pod whose ShadowPod is gone goes, however long nobody looked.
+//! - `ShadowPods` hold no finalizer of ours: a pod whose ShadowPod is gone goes, however long nobody looked.
 //!
 //! # Assumptions
 //! - One name is decided by one at a time. A snapshot may be behind what others wrote, and not behind what was written

@@ -1,4 +1,4 @@
-//! The one place that writes for the controller of ShadowPods: create, patch and delete, and never an apply.
+//! The one place that writes for the controller of `ShadowPods`: create, patch and delete, and never an apply.
 
 use anyhow::{Context, Result};
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodStatus};
@@ -81,7 +81,7 @@ impl Hand {
         };
         let deleted = deleted.with_context(|| format!("cannot delete the pod {}/{}", key.0, key.1))?;
         let is_left = |pod: &Pod| pod.metadata.deletion_grace_period_seconds != Some(0);
-        Ok(deleted.and_then(|deleted| deleted.left()).filter(is_left))
+        Ok(deleted.and_then(|deleted| deleted.left().filter(is_left)))
     }
 
     /// Writes the status of this ShadowPod, and of no other of its name. Nobody else writes it, so that it is whole.

@@ -82,7 +82,9 @@ impl Office {
             return;
         }
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.into_iter().for_each(|key| self.queue.push(key));
+        for key in waiting {
+            self.queue.push(key);
+        }
     }
 
     /// A namespace is gone with all in it.

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     /// A pod as an API server has it, which was made from one with `spec` and something was added.
-    fn present(spec: Value) -> Pod {
+    fn present(spec: &Value) -> Pod {
         let mut pod = json!({
             "metadata": {"name": "p", "uid": "u1", "labels": {"app": "a", "old": "x", "webhook": "w"},
                 "annotations": {"virtualkubelet.liqo.io/content": "1"},
@@ -240,11 +240,11 @@ mod tests {
                     "effect": "NoExecute", "tolerationSeconds": 300}],
                 "volumes": [{"name": "kube-api-access-x", "projected": {"sources": []}}]},
         });
-        crate::replication::apply(&mut pod["spec"], &spec);
+        crate::replication::apply(&mut pod["spec"], spec);
         serde_json::from_value(pod).unwrap()
     }
 
-    fn wanted(spec: Value) -> Pod {
+    fn wanted(spec: &Value) -> Pod {
         let metadata = json!({"name": "p", "labels": {"app": "b"},
             "annotations": {"virtualkubelet.liqo.io/content": "2"}});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn labels_follow_and_what_others_put_on_stays() {
         let spec = || json!({"containers": [container("i", "1")]});
-        let changes = changes(&present(spec()), &wanted(spec()));
+        let changes = changes(&present(&spec()), &wanted(&spec()));
         assert_eq!((changes.changes, changes.refused), (vec![], vec![]));
         let expected = json!({"metadata": {"uid": "u1", "labels": {"app": "b", "old": null},
             "annotations": {"virtualkubelet.liqo.io/content": "2"}}});
@@ -274,14 +274,14 @@ mod tests {
             "stdin": false, "env": [], "resources": {"requests": {"cpu": "1000m", "memory": "0"}},
             "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
             "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1024Mi"}}]});
-        let changes = changes(&present(filled), &wanted(said));
+        let changes = changes(&present(&filled), &wanted(&said));
         assert_eq!((changes.changes, changes.refused), (vec![], vec![]));
     }
 
     #[test]
     fn image_size_deadline_tolerations_and_debugging_change_in_place() {
-        let here = present(json!({"containers": [container("i:1", "1")]}));
-        let there = wanted(json!({"containers": [container("i:2", "2")], "activeDeadlineSeconds": 9,
+        let here = present(&json!({"containers": [container("i:1", "1")]}));
+        let there = wanted(&json!({"containers": [container("i:2", "2")], "activeDeadlineSeconds": 9,
             "tolerations": [
                 {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
                     "tolerationSeconds": 900},
@@ -304,11 +304,11 @@ mod tests {
 
     #[test]
     fn what_cannot_change_is_named() {
-        let here = present(json!({"containers": [container("i", "1")]}));
+        let here = present(&json!({"containers": [container("i", "1")]}));
         let mut other = container("i", "1");
         other["env"] = json!([{"name": "A", "value": "1"}]);
         other["resources"]["limits"] = json!({"example.org/gpu": "1"});
-        let there = wanted(json!({"containers": [other, {"name": "more"}], "nodeSelector": {"pool": "x"}}));
+        let there = wanted(&json!({"containers": [other, {"name": "more"}], "nodeSelector": {"pool": "x"}}));
         let refused = changes(&here, &there).refused;
         let expected = [
             "container c cannot be resized so",
@@ -323,6 +323,6 @@ mod tests {
     fn a_container_for_debugging_that_is_there_is_left_alone() {
         let spec =
             |image: &str| json!({"containers": [], "ephemeralContainers": [{"name": "d", "image": image}]});
-        assert_eq!(changes(&present(spec("a")), &wanted(spec("b"))).changes, []);
+        assert_eq!(changes(&present(&spec("a")), &wanted(&spec("b"))).changes, []);
     }
 }

@@ -1,6 +1,6 @@
-//! What is kept in memory of ShadowPods and of the pods made from them: no more than is read.
+//! What is kept in memory of `ShadowPods` and of the pods made from them: no more than is read.
 //!
-//! A consumer decides how many and how large its ShadowPods are. One that is too large is kept as nothing but that.
+//! A consumer decides how many and how large its `ShadowPods` are. One that is too large is kept as nothing but that.
 
 use std::io;
 

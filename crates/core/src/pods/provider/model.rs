@@ -49,9 +49,9 @@ struct World {
 }
 
 impl World {
-    fn uid(&mut self) -> Option<String> {
+    fn uid(&mut self) -> String {
         self.uids += 1;
-        Some(format!("uid-{}", self.uids))
+        format!("uid-{}", self.uids)
     }
 
     fn snapshot<'a>(&'a self, terms: &'a TenantSpec) -> Snapshot<'a> {
@@ -75,7 +75,7 @@ impl World {
             Step::Wait(pause) => self.seconds += i64::try_from(pause.as_secs()).unwrap() + 1,
             Step::Create(pod) => self.create(*pod),
             Step::Change(wanted) => {
-                self.pod.as_mut().unwrap().metadata.annotations = wanted.metadata.annotations
+                self.pod.as_mut().unwrap().metadata.annotations = wanted.metadata.annotations;
             }
             Step::Delete(uid) => {
                 assert_eq!(self.pod.as_ref().unwrap().metadata.uid, Some(uid));
@@ -88,7 +88,7 @@ impl World {
 
     fn create(&mut self, mut pod: Pod) {
         assert!(self.pod.is_none(), "of one name there is one");
-        pod.metadata.uid = self.uid();
+        pod.metadata.uid = Some(self.uid());
         let source = self.shadow.as_ref().unwrap();
         let uid = annotations::SHADOW_UID.of(&pod.metadata).unwrap().to_owned();
         assert_eq!(Some(&uid), source.metadata.uid.as_ref());
@@ -140,7 +140,7 @@ impl World {
     fn perform(&mut self, deed: Deed) {
         match deed {
             Deed::Want(policy) => {
-                let uid = self.uid().unwrap();
+                let uid = self.uid();
                 self.shadow = Some(shadow(&uid, policy, "i"));
             }
             Deed::Change => {

@@ -66,15 +66,13 @@ pub(super) fn plan_with(
         // What is in it goes with it.
         return Step::Rest;
     }
-    let make = |shadow: &ShadowPod, tenant: &str, terms: &TenantSpec| match kept::is_too_large(shadow) {
-        true => Err(kept::too_large()),
-        false => make(shadow, tenant, terms),
+    let make = |shadow: &ShadowPod, tenant: &str, terms: &TenantSpec| {
+        if kept::is_too_large(shadow) { Err(kept::too_large()) } else { make(shadow, tenant, terms) }
     };
     let shadow = snapshot.shadow.filter(|shadow| shadow.metadata.deletion_timestamp.is_none());
     match (shadow, snapshot.pod) {
-        (None, None) => Step::Rest,
         (None, Some(pod)) if is_marked(pod) => delete(pod),
-        (None, Some(_)) => Step::Rest,
+        (None, _) => Step::Rest,
         (Some(shadow), None) => snapshot.without(shadow, make),
         (Some(shadow), Some(pod)) if is_made_from(pod, shadow) => snapshot.with(shadow, pod, make),
         (Some(_), Some(pod)) if is_marked(pod) => delete(pod),

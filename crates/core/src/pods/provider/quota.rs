@@ -153,18 +153,18 @@ mod tests {
         .unwrap()
     }
 
-    fn tenant(value: serde_json::Value) -> Tenant {
+    fn tenant(value: &serde_json::Value) -> Tenant {
         let mut tenant = json!({"metadata": {"name": "c1"}, "spec": {"cluster": {"clusterID": "c1"}}});
-        crate::replication::apply(&mut tenant, &value);
+        crate::replication::apply(&mut tenant, value);
         serde_json::from_value(tenant).unwrap()
     }
 
     #[test]
     fn before_a_tenant_shows_what_it_is_offered_nothing_is_made_for_it() {
-        assert_eq!(limits(&tenant(json!({}))), None);
-        let offered = limits(&tenant(json!({"status": {"resourceQuota": {"hard": {"cpu": "2"}}}})));
+        assert_eq!(limits(&tenant(&json!({}))), None);
+        let offered = limits(&tenant(&json!({"status": {"resourceQuota": {"hard": {"cpu": "2"}}}})));
         assert_eq!(offered, Some(resources([("cpu", "2"), ("pods", "10k")])));
-        assert_eq!(limits(&tenant(json!({"status": {}}))), Some(resources([("pods", "10k")])));
+        assert_eq!(limits(&tenant(&json!({"status": {}}))), Some(resources([("pods", "10k")])));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         let set = json!({"spec": {"resourceQuota": {"hard": {"cpu": "1", "pods": "3"}}, "counts": {"pods": 2}},
             "status": {"resourceQuota": {"hard": {"cpu": "9"}}}});
         let expected = resources([("cpu", "1"), ("pods", "3"), ("count/pods", "2")]);
-        assert_eq!(limits(&tenant(set)), Some(expected));
+        assert_eq!(limits(&tenant(&set)), Some(expected));
     }
 
     #[test]

@@ -50,7 +50,6 @@ impl Office {
     async fn take(&self, key: &Key, view: &View, step: Step) -> Result<Next> {
         debug!(tenant = self.tenant, pod = ?key, step = word(&step), "next step");
         match (step, &view.shadow, &view.pod) {
-            (Step::Rest, _, _) => Ok(Next::Rest),
             (Step::Wait(pause), _, _) => Ok(Next::Later(pause)),
             (Step::AwaitTenant, _, _) => {
                 lock(&self.waiting).insert(key.clone());
@@ -62,8 +61,10 @@ impl Office {
             (Step::Show(status), Some(shadow), _) => self.show(key, shadow, &status).await,
             (Step::Lose(status), Some(shadow), _) => self.lose(key, shadow, &status).await,
             (Step::Change(wanted), Some(shadow), Some(pod)) => self.change(key, shadow, pod, &wanted).await,
-            // Without a ShadowPod none of these is planned, nor a change without a pod.
-            (Step::Create(_) | Step::Show(_) | Step::Lose(_) | Step::Change(_), _, _) => Ok(Next::Rest),
+            // Without a ShadowPod none of the others is planned, nor a change without a pod.
+            (Step::Rest | Step::Create(_) | Step::Show(_) | Step::Lose(_) | Step::Change(_), _, _) => {
+                Ok(Next::Rest)
+            }
         }
     }
 
