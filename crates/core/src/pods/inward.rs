@@ -207,4 +207,4 @@ pub(super) fn is_shown(pod: &Pod) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

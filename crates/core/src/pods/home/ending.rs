@@ -68,7 +68,7 @@ impl Case<'_> {
         let message = "the pod was deleted before it had ended";
         let deleted = Wait { word: Some("Deleted"), message: Some(message), since: None };
         let show = is_held.then(|| self.show(&Sight::Over(Ending::Failed, deleted))).flatten();
-        let is_left_to_others = meta.deletion_grace_period_seconds == Some(0);
+        let is_left_to_others = is_held && meta.deletion_grace_period_seconds == Some(0);
         let uid = meta.uid.clone().filter(|_| !is_left_to_others);
         show.into_iter().chain(uid.map(|uid| Write::Finish { uid })).collect()
     }

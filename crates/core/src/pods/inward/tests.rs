@@ -72,7 +72,9 @@ fn remote(status: Value) -> Pod {
 /// Pods over there have 10.1/16, which is 10.200/16 at home; nothing else has a name here.
 fn view(ip: IpAddr) -> Option<IpAddr> {
     match ip {
-        IpAddr::V4(ip) if ip.octets()[1] == 1 => Some(IpAddr::from([10, 200, ip.octets()[2], ip.octets()[3]])),
+        IpAddr::V4(ip) if ip.octets()[1] == 1 => {
+            Some(IpAddr::from([10, 200, ip.octets()[2], ip.octets()[3]]))
+        }
         _ => None,
     }
 }
@@ -126,7 +128,8 @@ fn addresses_are_those_of_home_and_others_are_left_out() {
     assert_eq!(status.pod_ips.unwrap().len(), 1);
     assert_eq!(status.host_ip.as_deref(), Some("172.16.0.9"));
     let mut unnamed = running();
-    (unnamed["podIP"], unnamed["podIPs"]) = (json!("192.168.0.1"), json!([{"ip": "192.168.0.1"}, {"ip": "no"}]));
+    (unnamed["podIP"], unnamed["podIPs"]) =
+        (json!("192.168.0.1"), json!([{"ip": "192.168.0.1"}, {"ip": "no"}]));
     let before = shown(&local(), &seen(&remote(running())));
     let status = shown(&before, &seen(&remote(unnamed))).status.unwrap();
     assert_eq!((status.pod_ip, status.pod_ips), (None, None));
@@ -200,7 +203,8 @@ fn readiness_gates_are_those_of_home_and_what_opens_them_stays() {
     assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("ReadinessGatesNotReady")));
 
     let mut open = closed;
-    let gate = PodCondition { type_: "example.com/gate".into(), status: "True".into(), ..PodCondition::default() };
+    let gate =
+        PodCondition { type_: "example.com/gate".into(), status: "True".into(), ..PodCondition::default() };
     open.status.as_mut().unwrap().conditions.as_mut().unwrap().push(gate.clone());
     let open = shown(&open, &seen(&there));
     assert_eq!(condition(open.status.as_ref().unwrap(), "Ready").status, "True");
@@ -212,7 +216,8 @@ fn a_condition_that_somebody_else_sets_meanwhile_is_not_overwritten() {
     let wanted = status(&local(), &seen(&remote(running())), &around(true));
     let patch = patch(local().status.as_ref(), &wanted).unwrap();
     let mut meanwhile = local();
-    let gate = PodCondition { type_: "example.com/gate".into(), status: "True".into(), ..PodCondition::default() };
+    let gate =
+        PodCondition { type_: "example.com/gate".into(), status: "True".into(), ..PodCondition::default() };
     meanwhile.status.as_mut().unwrap().conditions.as_mut().unwrap().push(gate.clone());
     show(&mut meanwhile, &patch);
     assert_eq!(condition(meanwhile.status.as_ref().unwrap(), "example.com/gate"), &gate);
@@ -261,7 +266,8 @@ fn restarts_and_recreations_are_counted_together_and_never_fewer() {
     let there = remote(running());
     let twice = Sight::Seen(Seen { pod: &there, recreations: 2, is_current: true, is_last: true });
     let pod = shown(&local(), &twice);
-    let count = |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].restart_count;
+    let count =
+        |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].restart_count;
     assert_eq!(count(&pod), 3);
     assert_eq!(count(&shown(&pod, &seen(&there))), 3);
 }
@@ -301,7 +307,10 @@ fn a_pod_that_is_deleted_over_there_and_made_again_has_not_ended() {
         shown(&before, &Sight::Seen(seen)).status.unwrap()
     };
     assert_eq!((status(false).phase.as_deref(), status(false).reason), (Some("Running"), None));
-    assert_eq!((status(true).phase.as_deref(), status(true).reason.as_deref()), (Some("Failed"), Some("Evicted")));
+    assert_eq!(
+        (status(true).phase.as_deref(), status(true).reason.as_deref()),
+        (Some("Failed"), Some("Evicted"))
+    );
 }
 
 #[test]
@@ -333,7 +342,8 @@ fn a_talkative_peer_does_not_make_the_status_grow() {
     let mut long = running();
     long["reason"] = json!("x".repeat(100_000));
     long["message"] = json!("x".repeat(100_000));
-    long["containerStatuses"][0]["state"] = json!({"waiting": {"reason": "y".repeat(9999), "message": "z".repeat(9999)}});
+    long["containerStatuses"][0]["state"] =
+        json!({"waiting": {"reason": "y".repeat(9999), "message": "z".repeat(9999)}});
     let many = (0..1000).map(|index| json!({"type": format!("example.com/{index}"), "status": "True"}));
     let odd = [json!({"type": "a b", "status": "True"}), json!({"type": "Odd", "status": "Perhaps"})];
     long["conditions"] = odd.into_iter().chain(many).collect();
@@ -343,28 +353,39 @@ fn a_talkative_peer_does_not_make_the_status_grow() {
 }
 
 fn statuses() -> impl Strategy<Value = Value> {
-    let phases = prop_oneof![Just("Pending"), Just("Running"), Just("Succeeded"), Just("Failed"), Just("Odd")];
+    let phases =
+        prop_oneof![Just("Pending"), Just("Running"), Just("Succeeded"), Just("Failed"), Just("Odd")];
     let states = prop_oneof![
         Just(json!({"waiting": {"reason": "ImagePull"}})),
         Just(json!({"running": {}})),
         (0..2).prop_map(|code| json!({"terminated": {"exitCode": code}})),
     ];
     let conditions = proptest::collection::btree_map(
-        prop_oneof![Just("Ready"), Just("ContainersReady"), Just("Initialized"), Just("PodScheduled"), Just("x.y/z")],
+        prop_oneof![
+            Just("Ready"),
+            Just("ContainersReady"),
+            Just("Initialized"),
+            Just("PodScheduled"),
+            Just("x.y/z")
+        ],
         any::<bool>(),
         0..5,
     );
-    (phases, proptest::collection::vec(states, 0..3), conditions, 0..4_i32).prop_map(|(phase, states, conditions, n)| {
-        let status = |(name, state)| json!({"name": name, "image": "i", "imageID": "", "ready": false,
-            "restartCount": n, "state": state});
-        let containers: Vec<Value> = ["a", "b"].into_iter().zip(states).map(status).collect();
-        let word = |is_true| if is_true { "True" } else { "False" };
-        let conditions: Vec<Value> = conditions
-            .into_iter()
-            .map(|(type_, is_true)| json!({"type": type_, "status": word(is_true)}))
-            .collect();
-        json!({"phase": phase, "containerStatuses": containers, "conditions": conditions})
-    })
+    (phases, proptest::collection::vec(states, 0..3), conditions, 0..4_i32).prop_map(
+        |(phase, states, conditions, n)| {
+            let status = |(name, state)| {
+                json!({"name": name, "image": "i", "imageID": "", "ready": false,
+            "restartCount": n, "state": state})
+            };
+            let containers: Vec<Value> = ["a", "b"].into_iter().zip(states).map(status).collect();
+            let word = |is_true| if is_true { "True" } else { "False" };
+            let conditions: Vec<Value> = conditions
+                .into_iter()
+                .map(|(type_, is_true)| json!({"type": type_, "status": word(is_true)}))
+                .collect();
+            json!({"phase": phase, "containerStatuses": containers, "conditions": conditions})
+        },
+    )
 }
 
 proptest! {
