@@ -93,7 +93,11 @@ impl World {
     /// What must hold at any moment.
     fn assert_sound(&self) {
         if self.policy == "Never" {
-            assert!(self.made.values().all(|made| *made <= 1), "what runs once is made once: {:?}", self.made);
+            assert!(
+                self.made.values().all(|made| *made <= 1),
+                "what runs once is made once: {:?}",
+                self.made
+            );
         }
     }
 

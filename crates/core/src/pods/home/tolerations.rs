@@ -54,7 +54,7 @@ mod tests {
 
     const DAY: Duration = Duration::from_hours(24);
 
-    fn raised(tolerations: Value) -> Option<Value> {
+    fn raised(tolerations: &Value) -> Option<Value> {
         let pod: Pod =
             serde_json::from_value(json!({"spec": {"containers": [], "tolerations": tolerations}})).unwrap();
         raise(&pod, DAY).map(|patch| patch["spec"]["tolerations"].clone())
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_five_minutes_that_every_pod_gets_become_the_drain_delay() {
         let other = json!({"key": "example.com/own", "operator": "Exists", "tolerationSeconds": 7, "effect": "NoExecute"});
-        let raised = raised(json!([silent("not-ready", 300), other, silent("unreachable", 300)])).unwrap();
+        let raised = raised(&json!([silent("not-ready", 300), other, silent("unreachable", 300)])).unwrap();
         assert_eq!(raised, json!([silent("not-ready", 86400), other, silent("unreachable", 86400)]));
     }
 
@@ -76,14 +76,14 @@ mod tests {
     fn who_stays_for_longer_or_for_ever_keeps_that() {
         let ever =
             json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
-        assert_eq!(raised(json!([ever, silent("unreachable", 100_000)])), None);
-        assert_eq!(raised(json!([{"operator": "Exists"}])), None);
+        assert_eq!(raised(&json!([ever, silent("unreachable", 100_000)])), None);
+        assert_eq!(raised(&json!([{"operator": "Exists"}])), None);
     }
 
     #[test]
     fn a_toleration_for_everything_is_not_raised_lest_the_node_is_never_emptied() {
         assert_eq!(
-            raised(json!([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}])),
+            raised(&json!([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}])),
             None
         );
     }
@@ -92,7 +92,7 @@ mod tests {
     fn where_kubernetes_gives_no_pod_five_minutes_the_drain_delay_is_added() {
         let scheduling =
             json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoSchedule"});
-        let raised = raised(json!([scheduling, silent("unreachable", 0)])).unwrap();
+        let raised = raised(&json!([scheduling, silent("unreachable", 0)])).unwrap();
         assert_eq!(raised, json!([scheduling, silent("unreachable", 86400), silent("not-ready", 86400)]));
     }
 }

@@ -114,7 +114,9 @@ impl Container<'_> {
         let recreations = i32::try_from(recreations).unwrap_or(i32::MAX);
         let restarts = there.restart_count.max(0).saturating_add(recreations);
         let mut mounts = there.volume_mounts.clone();
-        mounts.iter_mut().for_each(|mounts| mounts.truncate(MOST_MOUNTS));
+        if let Some(mounts) = &mut mounts {
+            mounts.truncate(MOST_MOUNTS);
+        }
         ContainerStatus {
             name: self.name.to_owned(),
             image: bounds::text(&there.image),

@@ -65,7 +65,7 @@ fn running() -> Value {
     })
 }
 
-fn remote(status: Value) -> Pod {
+fn remote(status: &Value) -> Pod {
     pod(json!({"metadata": {"name": "web"}, "status": status}))
 }
 
@@ -112,7 +112,7 @@ fn shown_when(local: &Pod, sight: &Sight<'_>, tunnel_is_up: bool) -> Pod {
 
 #[test]
 fn a_pod_looks_as_if_it_ran_here() {
-    let pod = shown(&local(), &seen(&remote(running())));
+    let pod = shown(&local(), &seen(&remote(&running())));
     let status = pod.status.unwrap();
     assert_eq!((status.phase.as_deref(), status.qos_class.as_deref()), (Some("Running"), Some("Burstable")));
     assert_eq!(status.observed_generation, Some(2));
@@ -123,21 +123,21 @@ fn a_pod_looks_as_if_it_ran_here() {
 
 #[test]
 fn addresses_are_those_of_home_and_others_are_left_out() {
-    let status = shown(&local(), &seen(&remote(running()))).status.unwrap();
+    let status = shown(&local(), &seen(&remote(&running()))).status.unwrap();
     assert_eq!(status.pod_ip.as_deref(), Some("10.200.0.7"));
     assert_eq!(status.pod_ips.unwrap().len(), 1);
     assert_eq!(status.host_ip.as_deref(), Some("172.16.0.9"));
     let mut unnamed = running();
     (unnamed["podIP"], unnamed["podIPs"]) =
         (json!("192.168.0.1"), json!([{"ip": "192.168.0.1"}, {"ip": "no"}]));
-    let before = shown(&local(), &seen(&remote(running())));
-    let status = shown(&before, &seen(&remote(unnamed))).status.unwrap();
+    let before = shown(&local(), &seen(&remote(&running())));
+    let status = shown(&before, &seen(&remote(&unnamed))).status.unwrap();
     assert_eq!((status.pod_ip, status.pod_ips), (None, None));
 }
 
 #[test]
 fn where_a_pod_is_bound_to_is_said_at_home() {
-    let pod = shown(&local(), &seen(&remote(running())));
+    let pod = shown(&local(), &seen(&remote(&running())));
     assert_eq!(condition(pod.status.as_ref().unwrap(), "PodScheduled").reason, None);
     let mut by_hand = local();
     by_hand.status = None;
@@ -161,7 +161,7 @@ fn a_pod_that_is_to_start_waits_for_its_containers() {
 fn a_pod_that_finds_no_node_over_there_says_why() {
     let unplaced = json!({"phase": "Pending", "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]});
-    let status = shown(&local(), &seen(&remote(unplaced))).status.unwrap();
+    let status = shown(&local(), &seen(&remote(&unplaced))).status.unwrap();
     let waiting = status.container_statuses.as_ref().unwrap()[0].state.clone().unwrap().waiting.unwrap();
     assert_eq!(waiting.reason.as_deref(), Some("Unschedulable"));
     assert_eq!(waiting.message.as_deref(), Some("0/3 nodes are available"));
@@ -170,8 +170,8 @@ fn a_pod_that_finds_no_node_over_there_says_why() {
 
 #[test]
 fn a_pod_behind_a_tunnel_that_is_down_is_not_ready_and_its_containers_are() {
-    let up = shown(&local(), &seen(&remote(running())));
-    for sight in [Sight::Unknown, seen(&remote(running()))] {
+    let up = shown(&local(), &seen(&remote(&running())));
+    for sight in [Sight::Unknown, seen(&remote(&running()))] {
         let down = shown_when(&up, &sight, false);
         let status = down.status.as_ref().unwrap();
         let ready = condition(status, "Ready");
@@ -185,7 +185,7 @@ fn a_pod_behind_a_tunnel_that_is_down_is_not_ready_and_its_containers_are() {
 fn a_silent_peer_makes_no_pod_ready_that_was_not() {
     let mut unready = running();
     unready["conditions"][0] = json!({"type": "Ready", "status": "False", "reason": "ContainersNotReady"});
-    let before = shown(&local(), &seen(&remote(unready)));
+    let before = shown(&local(), &seen(&remote(&unready)));
     assert_eq!(shown(&before, &Sight::Unknown), before);
     assert_eq!(shown_when(&before, &Sight::Unknown, false), before);
 }
@@ -197,7 +197,7 @@ fn readiness_gates_are_those_of_home_and_what_opens_them_stays() {
         serde_json::from_value(json!([{"conditionType": "example.com/gate"}])).unwrap();
     let mut there = running();
     there["conditions"].as_array_mut().unwrap().push(json!({"type": "example.com/gate", "status": "True"}));
-    let there = remote(there);
+    let there = remote(&there);
     let closed = shown(&gated, &seen(&there));
     let ready = condition(closed.status.as_ref().unwrap(), "Ready").clone();
     assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("ReadinessGatesNotReady")));
@@ -213,7 +213,7 @@ fn readiness_gates_are_those_of_home_and_what_opens_them_stays() {
 
 #[test]
 fn a_condition_that_somebody_else_sets_meanwhile_is_not_overwritten() {
-    let wanted = status(&local(), &seen(&remote(running())), &around(true));
+    let wanted = status(&local(), &seen(&remote(&running())), &around(true));
     let patch = patch(local().status.as_ref(), &wanted).unwrap();
     let mut meanwhile = local();
     let gate =
@@ -225,14 +225,14 @@ fn a_condition_that_somebody_else_sets_meanwhile_is_not_overwritten() {
 
 #[test]
 fn a_condition_changes_its_time_only_with_its_status() {
-    let first = shown(&local(), &seen(&remote(running())));
+    let first = shown(&local(), &seen(&remote(&running())));
     let since = condition(first.status.as_ref().unwrap(), "Ready").last_transition_time.clone();
     let mut later = around(true);
     later.now = "2026-01-01T05:00:00Z".parse().unwrap();
-    let same = status(&first, &seen(&remote(running())), &later);
+    let same = status(&first, &seen(&remote(&running())), &later);
     assert_eq!(condition(&same, "Ready").last_transition_time, since);
     later.tunnel_is_up = false;
-    let other = status(&first, &seen(&remote(running())), &later);
+    let other = status(&first, &seen(&remote(&running())), &later);
     assert_eq!(condition(&other, "Ready").last_transition_time.as_ref().unwrap().0, later.now);
     assert_eq!(condition(&other, "ContainersReady").last_transition_time, since);
 }
@@ -242,10 +242,10 @@ fn a_resize_shows_while_it_goes_on_and_no_longer() {
     let mut resized = running();
     let pending = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred"});
     resized["conditions"].as_array_mut().unwrap().push(pending);
-    let during = shown(&local(), &seen(&remote(resized)));
+    let during = shown(&local(), &seen(&remote(&resized)));
     let reason = &condition(during.status.as_ref().unwrap(), "PodResizePending").reason;
     assert_eq!(reason.as_deref(), Some("Deferred"));
-    let after = shown(&during, &seen(&remote(running())));
+    let after = shown(&during, &seen(&remote(&running())));
     let types: Vec<_> = after.status.unwrap().conditions.unwrap().into_iter().map(|one| one.type_).collect();
     assert!(!types.contains(&"PodResizePending".to_owned()), "{types:?}");
 }
@@ -255,15 +255,15 @@ fn a_disruption_that_is_told_at_home_or_over_there_is_kept() {
     let mut disrupted = running();
     let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
     disrupted["conditions"].as_array_mut().unwrap().push(target);
-    let told = shown(&local(), &seen(&remote(disrupted)));
-    let later = shown(&told, &seen(&remote(running())));
+    let told = shown(&local(), &seen(&remote(&disrupted)));
+    let later = shown(&told, &seen(&remote(&running())));
     let reason = &condition(later.status.as_ref().unwrap(), "DisruptionTarget").reason;
     assert_eq!(reason.as_deref(), Some("TerminationByKubelet"));
 }
 
 #[test]
 fn restarts_and_recreations_are_counted_together_and_never_fewer() {
-    let there = remote(running());
+    let there = remote(&running());
     let twice = Sight::Seen(Seen { pod: &there, recreations: 2, is_current: true, is_last: true });
     let pod = shown(&local(), &twice);
     let count =
@@ -274,9 +274,9 @@ fn restarts_and_recreations_are_counted_together_and_never_fewer() {
 
 #[test]
 fn a_pod_that_is_made_again_goes_on_running_and_is_not_ready() {
-    let before = shown(&local(), &seen(&remote(running())));
+    let before = shown(&local(), &seen(&remote(&running())));
     let wait = Wait { word: Some("Recreating"), message: None, since: None };
-    for sight in [Sight::Nothing(wait), seen(&remote(json!({"phase": "Pending"})))] {
+    for sight in [Sight::Nothing(wait), seen(&remote(&json!({"phase": "Pending"})))] {
         let status = shown(&before, &sight).status.unwrap();
         assert_eq!(status.phase.as_deref(), Some("Running"));
         assert_eq!(condition(&status, "Ready").status, "False");
@@ -291,8 +291,8 @@ fn a_container_that_ended_for_good_is_never_shown_as_running() {
     once.spec.as_mut().unwrap().restart_policy = Some("OnFailure".into());
     let mut partly = running();
     partly["containerStatuses"][1]["state"] = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
-    let before = shown(&once, &seen(&remote(partly)));
-    let after = shown(&before, &seen(&remote(running())));
+    let before = shown(&once, &seen(&remote(&partly)));
+    let after = shown(&before, &seen(&remote(&running())));
     let states = |pod: &Pod| pod.status.clone().unwrap().container_statuses.unwrap();
     assert_eq!(states(&after)[0], states(&before)[0]);
     assert!(states(&after)[1].state.as_ref().unwrap().running.is_some());
@@ -300,8 +300,8 @@ fn a_container_that_ended_for_good_is_never_shown_as_running() {
 
 #[test]
 fn a_pod_that_is_deleted_over_there_and_made_again_has_not_ended() {
-    let before = shown(&local(), &seen(&remote(running())));
-    let ended = remote(json!({"phase": "Failed", "reason": "Evicted"}));
+    let before = shown(&local(), &seen(&remote(&running())));
+    let ended = remote(&json!({"phase": "Failed", "reason": "Evicted"}));
     let status = |is_last| {
         let seen = Seen { pod: &ended, recreations: 0, is_current: true, is_last };
         shown(&before, &Sight::Seen(seen)).status.unwrap()
@@ -315,7 +315,7 @@ fn a_pod_that_is_deleted_over_there_and_made_again_has_not_ended() {
 
 #[test]
 fn a_lost_pod_fails_with_the_reason_and_its_containers_were_killed() {
-    let before = shown(&local(), &seen(&remote(running())));
+    let before = shown(&local(), &seen(&remote(&running())));
     let why = Wait { word: Some("RemotePodLost"), message: Some("it was lost"), since: None };
     let failed = shown(&before, &Sight::Over(Ending::Failed, why));
     let status = failed.status.as_ref().unwrap();
@@ -323,7 +323,7 @@ fn a_lost_pod_fails_with_the_reason_and_its_containers_were_killed() {
     let killed = status.container_statuses.as_ref().unwrap()[0].state.clone().unwrap().terminated.unwrap();
     assert_eq!((killed.exit_code, killed.reason.as_deref()), (137, Some("RemotePodLost")));
     assert!(killed.started_at.is_some());
-    assert_eq!(shown(&failed, &seen(&remote(running()))), failed, "and that is final");
+    assert_eq!(shown(&failed, &seen(&remote(&running()))), failed, "and that is final");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn the_last_words_of_a_pod_that_has_ended_are_still_shown() {
     let mut ended = running();
     ended["phase"] = json!("Succeeded");
     ended["containerStatuses"][1]["state"] = json!({"terminated": {"exitCode": 0, "message": "bye"}});
-    let status = shown(&before, &seen(&remote(ended))).status.unwrap();
+    let status = shown(&before, &seen(&remote(&ended))).status.unwrap();
     let ended = status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
     assert_eq!(ended.message.as_deref(), Some("bye"));
 }
@@ -347,7 +347,7 @@ fn a_talkative_peer_does_not_make_the_status_grow() {
     let many = (0..1000).map(|index| json!({"type": format!("example.com/{index}"), "status": "True"}));
     let odd = [json!({"type": "a b", "status": "True"}), json!({"type": "Odd", "status": "Perhaps"})];
     long["conditions"] = odd.into_iter().chain(many).collect();
-    let status = shown(&local(), &seen(&remote(long))).status.unwrap();
+    let status = shown(&local(), &seen(&remote(&long))).status.unwrap();
     assert!(serde_json::to_vec(&status).unwrap().len() < 30_000);
     assert!(status.conditions.unwrap().iter().all(|one| one.type_ != "a b" && one.type_ != "Odd"));
 }
@@ -373,11 +373,11 @@ fn statuses() -> impl Strategy<Value = Value> {
     );
     (phases, proptest::collection::vec(states, 0..3), conditions, 0..4_i32).prop_map(
         |(phase, states, conditions, n)| {
-            let status = |(name, state)| {
+            let shown = |(name, state)| {
                 json!({"name": name, "image": "i", "imageID": "", "ready": false,
             "restartCount": n, "state": state})
             };
-            let containers: Vec<Value> = ["a", "b"].into_iter().zip(states).map(status).collect();
+            let containers: Vec<Value> = ["a", "b"].into_iter().zip(states).map(shown).collect();
             let word = |is_true| if is_true { "True" } else { "False" };
             let conditions: Vec<Value> = conditions
                 .into_iter()
@@ -397,7 +397,7 @@ proptest! {
         let mut pod = local();
         pod.spec.as_mut().unwrap().restart_policy = Some(policy.to_owned());
         for (there, is_last, tunnel_is_up) in seen_ones {
-            let there = remote(there);
+            let there = remote(&there);
             let sight = Sight::Seen(Seen { pod: &there, recreations: 0, is_current: true, is_last });
             let next = shown_when(&pod, &sight, tunnel_is_up);
             let ending = Ending::of(&pod);

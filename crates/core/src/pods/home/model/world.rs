@@ -137,7 +137,9 @@ impl World {
     pub(in crate::pods::home) fn work(&mut self, most: usize) -> usize {
         let writes: Vec<Write> = self.plan().writes.into_iter().take(most).collect();
         let done = writes.len();
-        writes.into_iter().for_each(|write| self.perform(write));
+        for write in writes {
+            self.perform(write);
+        }
         done
     }
 
@@ -236,7 +238,7 @@ impl World {
             }
             Step::Create(pod) => self.make(*pod),
             Step::Change(pod) => {
-                self.remote.as_mut().unwrap().metadata.annotations = pod.metadata.annotations
+                self.remote.as_mut().unwrap().metadata.annotations = pod.metadata.annotations;
             }
             Step::Delete(_) => self.take(),
             Step::Show(status) | Step::Lose(status) => self.shadow.as_mut().unwrap().status = Some(*status),
