@@ -130,13 +130,7 @@ struct ControllerFigures {
 }
 
 /// A replica that waits for the Lease is ready as well: it does all that is asked of it, and answers the webhook.
-fn controller(
-    tasks: &Tasks,
-    readiness: &Readiness,
-    client: Client,
-    args: Args,
-    figures: ControllerFigures,
-) {
+fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, figures: ControllerFigures) {
     let offloadings = Api::<NamespaceOffloading>::all(client.clone());
     let offloadings = Watched::start(tasks, "offloadings", offloadings, watcher::Config::default());
     let pending = readiness.pending("webhook");
@@ -160,8 +154,7 @@ fn controller(
             theirs.spawn("tenants", tenants::run(theirs.clone(), home.clone()));
             theirs.spawn("shadows", shadows::run(theirs.clone(), home.clone()));
             run_pods(&theirs, &home, offloadings, args.address);
-            let certificates =
-                webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
+            let certificates = webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
             theirs.spawn("webhook certificates", certificates);
             if let Some(address) = args.address {
                 theirs.spawn("door", door::keep(home.client.clone(), home.namespace.clone(), address));
@@ -174,12 +167,7 @@ fn controller(
 }
 
 /// The agent of virtual nodes; with an address of its own API servers can ask it for logs and commands.
-fn run_pods(
-    tasks: &Tasks,
-    home: &Home,
-    offloadings: Watched<NamespaceOffloading>,
-    address: Option<IpAddr>,
-) {
+fn run_pods(tasks: &Tasks, home: &Home, offloadings: Watched<NamespaceOffloading>, address: Option<IpAddr>) {
     let stations = pods::Stations::default();
     tasks.spawn("pods", pods::run(tasks.clone(), home.clone(), offloadings, stations.clone()));
     let Some(address) = address else { return };

@@ -108,7 +108,8 @@ impl Agent {
     /// Mans a station for each virtual node, and gives up those of nodes that are gone. Whether one could not be manned.
     fn survey(&mut self) -> bool {
         let wanted = self.wanted();
-        let gone: Vec<String> = self.manned.keys().filter(|node| !wanted.contains_key(*node)).cloned().collect();
+        let gone: Vec<String> =
+            self.manned.keys().filter(|node| !wanted.contains_key(*node)).cloned().collect();
         gone.iter().for_each(|node| self.give_up(node));
         let mut has_failed = false;
         for (node, made_of) in wanted {
@@ -144,7 +145,8 @@ impl Agent {
             peer.spec.cluster_identity.as_ref().is_some_and(|identity| identity.cluster_id == peer_id)
         };
         let granted = |peer: &Arc<ForeignCluster>| {
-            let secret = self.home.secrets.get(Some(&self.home.namespace), &keepsake::name(&peer.name_any()))?;
+            let secret =
+                self.home.secrets.get(Some(&self.home.namespace), &keepsake::name(&peer.name_any()))?;
             Some(Keepsake::of(&secret)).filter(|keepsake| keepsake.grant.is_some())
         };
         // Of several that claim to be one cluster at most one was let in.

@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) fn copy(tasks: &Tasks, client: &Client, room: &Room, here: &str, pods: &Watched<Pod>) {
     let events = room.open().events.clone();
     let api: Api<Event> = Api::namespaced(client.clone(), here);
-    tasks.spawn("events of a namespace", tell(api, events, here.to_owned(), pods.clone(), room.there.clone()));
+    tasks
+        .spawn("events of a namespace", tell(api, events, here.to_owned(), pods.clone(), room.there.clone()));
 }
 
 async fn tell(
@@ -73,7 +74,8 @@ fn is_recent(event: &Event) -> bool {
 /// The Event as it is told here.
 fn at_home(event: &Event, pod: &Arc<Pod>, there: &str) -> Event {
     let namespace = pod.namespace().unwrap_or_default();
-    let mut message = event.message.clone().unwrap_or_default().replace(&format!("{there}/"), &format!("{namespace}/"));
+    let mut message =
+        event.message.clone().unwrap_or_default().replace(&format!("{there}/"), &format!("{namespace}/"));
     while message.len() > LONGEST {
         message.pop();
     }

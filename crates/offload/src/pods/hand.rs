@@ -81,8 +81,11 @@ impl Hand {
     async fn finish(&self, desk: &Desk<'_>, uid: &str) -> Result<()> {
         let deleted = self.local(desk).delete(&desk.key.1, &only(uid, Some(0))).await;
         unless_gone(deleted).context("cannot let the pod go")?;
-        seen(|| desk.pods.get(Some(&desk.key.0), &desk.key.1).is_none_or(|pod| pod.uid().as_deref() != Some(uid)))
-            .await;
+        // Who has finalizers of others stays for these.
+        let is_let_go = |pod: &Pod| {
+            pod.uid().as_deref() != Some(uid) || pod.metadata.deletion_grace_period_seconds == Some(0)
+        };
+        seen(|| desk.pods.get(Some(&desk.key.0), &desk.key.1).is_none_or(|pod| is_let_go(&pod))).await;
         Ok(())
     }
 
@@ -142,7 +145,8 @@ impl Desk<'_> {
     async fn delete(&self, uid: &str) -> Result<()> {
         let (room, client) = self.there()?;
         let api: Api<ShadowPod> = Api::namespaced(client, &room.there);
-        unless_gone(api.delete(&self.key.1, &only(uid, None)).await).context("cannot delete the ShadowPod")?;
+        unless_gone(api.delete(&self.key.1, &only(uid, None)).await)
+            .context("cannot delete the ShadowPod")?;
         seen(|| {
             let present = room.shadows.get(Some(&room.there), &self.key.1);
             present.is_none_or(|shadow| shadow.uid().as_deref() != Some(uid))

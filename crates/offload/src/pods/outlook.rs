@@ -68,11 +68,17 @@ impl Outlook {
     }
 
     /// Our namespaces that exist over there, or go: their names here and there.
-    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.mappings.iter().filter_map(|(here, mapping)| match mapping.phase {
-            MappingPhase::Accepted | MappingPhase::Terminating => Some((here, mapping.remote_namespace.as_ref()?)),
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&String, &str)> {
+        self.mappings.keys().filter_map(|here| Some((here, self.namespace(here)?)))
+    }
+
+    /// The name over there of one of our namespaces, as long as there may be something in it.
+    pub(super) fn namespace(&self, here: &str) -> Option<&str> {
+        let mapping = self.mappings.get(here)?;
+        match mapping.phase {
+            MappingPhase::Accepted | MappingPhase::Terminating => mapping.remote_namespace.as_deref(),
             MappingPhase::CreationLoopBackOff => None,
-        })
+        }
     }
 }
 
@@ -96,7 +102,11 @@ fn network(home: &Home, own: &str, peer: &str) -> (bool, Network) {
     if is_external {
         return (true, Network::External);
     }
-    let control = home.namespaces.all().into_iter().find(|namespace| labels::REMOTE_ID.of(&namespace.metadata) == Some(peer));
+    let control = home
+        .namespaces
+        .all()
+        .into_iter()
+        .find(|namespace| labels::REMOTE_ID.of(&namespace.metadata) == Some(peer));
     let control = control.and_then(|namespace| namespace.metadata.name.clone());
     let tunnel = control.and_then(|control| home.networks.of(&control, own, peer).tunnel);
     let Some(tunnel) = tunnel else { return (false, Network::Unknown) };

@@ -52,8 +52,16 @@ impl Room {
         queue: Queue<Key>,
     ) -> Arc<Self> {
         let ours = watcher::Config::default().labels(&labels::ORIGIN_ID.selector(own));
-        let limit = Limit { most: MOST, fits: |shadow: &ShadowPod| size(shadow) <= LARGEST, trim: trim_shadow };
-        let shadows = Watched::start_limited(&tasks, "shadows", Api::namespaced(client.clone(), there), ours, (), limit);
+        let limit =
+            Limit { most: MOST, fits: |shadow: &ShadowPod| size(shadow) <= LARGEST, trim: trim_shadow };
+        let shadows = Watched::start_limited(
+            &tasks,
+            "shadows",
+            Api::namespaced(client.clone(), there),
+            ours,
+            (),
+            limit,
+        );
         follow(&tasks, "changes of shadows", here, &shadows, &queue);
         let (here, there) = (here.to_owned(), there.to_owned());
         Arc::new(Self { tasks, client, here, there, shadows, pods, queue, open: OnceLock::new() })
@@ -103,8 +111,13 @@ impl Room {
 }
 
 /// Puts the name of everything that changes into the queue, under the namespace that it has here.
-pub(super) fn follow<K>(tasks: &Tasks, name: &'static str, here: &str, watched: &Watched<K>, queue: &Queue<Key>)
-where
+pub(super) fn follow<K>(
+    tasks: &Tasks,
+    name: &'static str,
+    here: &str,
+    watched: &Watched<K>,
+    queue: &Queue<Key>,
+) where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + std::fmt::Debug
@@ -117,7 +130,8 @@ where
     tasks.spawn(name, async move {
         loop {
             for (reference, _) in changes.take() {
-                let namespace = if here.is_empty() { reference.namespace.unwrap_or_default() } else { here.clone() };
+                let namespace =
+                    if here.is_empty() { reference.namespace.unwrap_or_default() } else { here.clone() };
                 queue.push((namespace, reference.name));
             }
             changes.changed().await?;
@@ -133,7 +147,8 @@ fn trim_shadow(shadow: &mut ShadowPod) {
 /// Of a pod over there only who it is, and how it fares.
 fn trim_pod(pod: &mut Pod) {
     pod.spec = None;
-    let told = [annotations::SHADOW_UID, annotations::ORIGIN_UID].map(|annotation| annotation.key());
+    let told = [annotations::SHADOW_UID, annotations::ORIGIN_UID, annotations::POD_CONTENT];
+    let told = told.map(|annotation| annotation.key());
     let origin = labels::ORIGIN_ID.key();
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.retain(|key, _| told.contains(&key.as_str()));

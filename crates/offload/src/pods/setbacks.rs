@@ -20,7 +20,8 @@ pub(super) struct Setbacks(HashMap<(String, String), (u32, Instant)>);
 impl Setbacks {
     /// How long the next one is held back.
     pub(super) fn pause(&self, pod: &Pod) -> Duration {
-        let count = self.0.get(&owner(pod)).filter(|(_, at)| at.elapsed() < FORGOTTEN).map_or(0, |(count, _)| *count);
+        let count =
+            self.0.get(&owner(pod)).filter(|(_, at)| at.elapsed() < FORGOTTEN).map_or(0, |(count, _)| *count);
         FIRST.saturating_mul(2_u32.saturating_pow(count)).min(MOST)
     }
 
@@ -46,7 +47,8 @@ mod tests {
 
     fn pod(uid: &str, owner: &str) -> Pod {
         let owners = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": owner, "controller": true}]);
-        serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid, "ownerReferences": owners}})).unwrap()
+        serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid, "ownerReferences": owners}}))
+            .unwrap()
     }
 
     #[tokio::test(start_paused = true)]

@@ -128,7 +128,8 @@ impl Station {
         let mut home = self.home.clone();
         let mut offloadings = self.offloadings.clone();
         loop {
-            let present = Arc::new(Outlook::gather(&home, &self.own, &self.made_of.node, &self.made_of.peer_id));
+            let present =
+                Arc::new(Outlook::gather(&home, &self.own, &self.made_of.node, &self.made_of.peer_id));
             let is_news = *self.outlook() != *present;
             *self.outlook.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&present);
             let has_moved = self.furnish(&present);
@@ -161,9 +162,9 @@ impl Station {
         let Some(remote) = &self.remote else { return false };
         let mut rooms = self.rooms.write().unwrap_or_else(PoisonError::into_inner);
         let before = rooms.len();
-        let wanted: HashMap<&String, &String> = outlook.namespaces().collect();
+        let wanted: HashMap<&String, &str> = outlook.namespaces().collect();
         rooms.retain(|here, room| {
-            let stays = wanted.get(here).is_some_and(|there| **there == room.there);
+            let stays = wanted.get(here).is_some_and(|there| *there == room.there);
             if !stays {
                 room.leave();
             }
@@ -244,7 +245,8 @@ impl Station {
         }
         let open = room.filter(|room| room.is_open()).map(Room::open);
         let remote = room.zip(open).and_then(|(room, open)| open.pods.get(Some(&room.there), &key.1));
-        let is_near = room.zip(open).is_some_and(|(room, open)| room.shadows.is_ready() && open.pods.is_ready());
+        let is_near =
+            room.zip(open).is_some_and(|(room, open)| room.shadows.is_ready() && open.pods.is_ready());
         let view = |ip| outlook.network.view(ip);
         let pause = pod.map_or(Duration::ZERO, |pod| {
             self.setbacks.lock().unwrap_or_else(PoisonError::into_inner).pause(pod)
@@ -254,7 +256,7 @@ impl Station {
             pod,
             shadow: shadow.as_deref(),
             remote: remote.as_deref(),
-            namespace: room.map(|room| room.there.as_str()),
+            namespace: outlook.namespace(&key.0),
             admitted: self.admits(pod, &outlook),
             is_near,
             tunnel_is_up: outlook.tunnel_is_up,

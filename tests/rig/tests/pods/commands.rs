@@ -12,7 +12,8 @@ use crate::workloads::shell;
 
 pub async fn logs_commands_and_ports_are_those_of_the_pod(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
-    rome.apply(&shell("talker", "Always", "n=0; while true; do n=$((n+1)); echo line $n; sleep 1; done")).await?;
+    rome.apply(&shell("talker", "Always", "n=0; while true; do n=$((n+1)); echo line $n; sleep 1; done"))
+        .await?;
     stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/talker", "--timeout=180s"]).await?;
     eventually("its log has three lines", || async {
         let log = stage.kubectl(AWAY, &["logs", "talker", "--timestamps"]).await?;
@@ -34,7 +35,17 @@ pub async fn logs_commands_and_ports_are_those_of_the_pod(stage: &Stage) -> Resu
     let name = file.display().to_string();
     let copied = async {
         let mut command = rome.kubectl_command();
-        command.args(["-n", AWAY, "exec", "-i", "talker", "--", "sh", "-c", "cat > /tmp/file; wc -c < /tmp/file"]);
+        command.args([
+            "-n",
+            AWAY,
+            "exec",
+            "-i",
+            "talker",
+            "--",
+            "sh",
+            "-c",
+            "cat > /tmp/file; wc -c < /tmp/file",
+        ]);
         let output = command.stdin(Stdio::from(std::fs::File::open(&name)?)).output().await?;
         ensure!(String::from_utf8_lossy(&output.stdout).trim() == "300000", "{output:?}");
         anyhow::Ok(())
@@ -90,11 +101,25 @@ async fn reqwest(address: &str) -> Result<String> {
 /// The port of the virtual node answers only to whom the API server would let through.
 pub async fn who_has_no_right_is_refused(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
-    let nodes = rome.kubectl(&["get", "nodes", "-l", "liqo.io/type=virtual-node", "-o", "jsonpath={.items[0].status.addresses[0].address}"]).await?;
+    let address = "jsonpath={.items[0].status.addresses[0].address}";
+    let address = rome.kubectl(&["get", "nodes", "-l", "liqo.io/type=virtual-node", "-o", address]).await?;
     let pod = stage.await_ready("web", 2).await?[0].metadata.name.clone().unwrap_or_default();
-    let url = format!("https://{nodes}:10250/containerLogs/{AWAY}/{pod}/echo");
-    let asked = rome.on_node(1, &["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", &url]).await?;
-    ensure!(asked.trim() == "401", "whoever is nobody gets {asked}");
+    let (kubectl, server) = (rome.program_on_node("kubectl"), format!("--server=https://{address}:10250"));
+    let page = format!("/containerLogs/{AWAY}/{pod}/echo");
+    for token in ["--token=", "--token=made-up"] {
+        let ask = [
+            &kubectl,
+            "--kubeconfig=/dev/null",
+            &server,
+            "--insecure-skip-tls-verify",
+            token,
+            "get",
+            "--raw",
+            &page,
+        ];
+        let refused = rome.on_node(1, &ask).await.err().context("whoever is nobody gets a log")?;
+        ensure!(format!("{refused:#}").contains("Unauthorized"), "{refused:#}");
+    }
     let request = Request::builder()
         .uri(format!("/api/v1/namespaces/{AWAY}/pods/{pod}/log"))
         .header("Impersonate-User", "somebody")

@@ -18,10 +18,17 @@ fn uids(pods: &[Pod]) -> Vec<String> {
 pub async fn a_lost_pod_is_made_again_over_there(stage: &Stage) -> Result<()> {
     let here = uids(&stage.await_ready("web", 2).await?);
     let victim = stage.there("web").await?.into_iter().next().context("nothing runs")?;
-    stage.turin()?.kubectl(&["-n", &stage.there, "delete", "pod", &victim.name_any(), "--wait=false"]).await?;
+    stage
+        .turin()?
+        .kubectl(&["-n", &stage.there, "delete", "pod", &victim.name_any(), "--wait=false"])
+        .await?;
     eventually("there is another one over there", || async {
         let there = stage.there("web").await?;
-        ensure!(there.len() == 2 && !uids(&there).contains(&victim.uid().unwrap_or_default()), "{:?}", uids(&there));
+        ensure!(
+            there.len() == 2 && !uids(&there).contains(&victim.uid().unwrap_or_default()),
+            "{:?}",
+            uids(&there)
+        );
         Ok(())
     })
     .await?;
@@ -47,7 +54,17 @@ pub async fn pods_run_on_while_the_clusters_are_cut_apart(stage: &Stage) -> Resu
 
 pub async fn kills_of_either_controller_leave_nothing_wrong(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
-    let kill = ["-n", "liqo", "delete", "pods", "-l", "app.kubernetes.io/name=ferro-controller", "--grace-period=0", "--force", "--wait=false"];
+    let kill = [
+        "-n",
+        "liqo",
+        "delete",
+        "pods",
+        "-l",
+        "app.kubernetes.io/name=ferro-controller",
+        "--grace-period=0",
+        "--force",
+        "--wait=false",
+    ];
     for (round, cluster) in [stage.turin()?, rome, stage.turin()?].into_iter().enumerate() {
         let name = format!("many-{round}");
         rome.apply(&deployment(AWAY, &name, 5)).await?;

@@ -82,7 +82,12 @@ impl Stage {
     pub async fn await_ready(&self, app: &str, count: usize) -> Result<Vec<Pod>> {
         eventually(&format!("{count} pods of {app} are ready"), || async {
             let (here, there) = (self.here(AWAY, app).await?, self.there(app).await?);
-            ensure!(here.len() == count && there.len() == count, "{} here, {} there", here.len(), there.len());
+            ensure!(
+                here.len() == count && there.len() == count,
+                "{} here, {} there",
+                here.len(),
+                there.len()
+            );
             ensure!(here.iter().all(is_ready), "not all are ready");
             Ok(here)
         })
@@ -112,7 +117,11 @@ impl Stage {
         eventually("all pods are at home", || async {
             let pods = self.here(BOTH, "homing").await?;
             let at_home = |pod: &Pod| node_of(pod).is_some_and(|node| !node.starts_with("liqo-"));
-            ensure!(pods.len() == 2 && pods.iter().all(at_home), "{:?}", pods.iter().map(node_of).collect::<Vec<_>>());
+            ensure!(
+                pods.len() == 2 && pods.iter().all(at_home),
+                "{:?}",
+                pods.iter().map(node_of).collect::<Vec<_>>()
+            );
             Ok(())
         })
         .await?;

@@ -54,7 +54,10 @@ pub async fn a_deployment_is_scaled_and_rolled(stage: &Stage) -> Result<()> {
     rome.apply(&deployment(AWAY, "web", 3)).await?;
     stage.kubectl(AWAY, &["rollout", "status", "deployment/web", "--timeout=180s"]).await?;
     let pods = stage.await_ready("web", 3).await?;
-    ensure!(pods.iter().all(|pod| node_of(pod).is_some_and(|node| node.starts_with("liqo-turin"))), "not on turin");
+    ensure!(
+        pods.iter().all(|pod| node_of(pod).is_some_and(|node| node.starts_with("liqo-turin"))),
+        "not on turin"
+    );
     for count in [6, 2] {
         stage.kubectl(AWAY, &["scale", "deployment/web", &format!("--replicas={count}")]).await?;
         stage.await_ready("web", count).await?;
@@ -66,7 +69,10 @@ pub async fn a_deployment_is_scaled_and_rolled(stage: &Stage) -> Result<()> {
     stage.kubectl(AWAY, &["rollout", "status", "deployment/web", "--timeout=180s"]).await?;
     stage.await_ready("web", 2).await?;
     let described = stage.kubectl(AWAY, &["describe", "pods", "-l", "app=web"]).await?;
-    ensure!(described.contains("Started container") || described.contains("Started"), "no Events came home: {described}");
+    ensure!(
+        described.contains("Started container") || described.contains("Started"),
+        "no Events came home: {described}"
+    );
     Ok(())
 }
 
@@ -107,10 +113,15 @@ spec:
 "
     );
     rome.apply(&job).await?;
-    stage.kubectl(AWAY, &["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/good", "--timeout=180s"]).await?;
-    stage.kubectl(AWAY, &["wait", "--for=jsonpath={.status.phase}=Failed", "pod/bad", "--timeout=180s"]).await?;
+    stage
+        .kubectl(AWAY, &["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/good", "--timeout=180s"])
+        .await?;
+    stage
+        .kubectl(AWAY, &["wait", "--for=jsonpath={.status.phase}=Failed", "pod/bad", "--timeout=180s"])
+        .await?;
     stage.kubectl(AWAY, &["wait", "--for=condition=complete", "job/job", "--timeout=180s"]).await?;
-    let code = ["get", "pod", "bad", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"];
+    let code =
+        ["get", "pod", "bad", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"];
     ensure!(stage.kubectl(AWAY, &code).await? == "3", "the exit code did not come home");
     eventually("restarts come home", || async {
         let restarts = ["get", "pod", "again", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"];
@@ -130,7 +141,10 @@ spec:
 pub async fn what_cannot_travel_waits_with_a_reason(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
     let pod = shell("rooted", "Always", "sleep 1000");
-    rome.apply(&pod.replace("  containers:", "  volumes: [{name: root, hostPath: {path: /}}]\n  containers:")).await?;
+    rome.apply(
+        &pod.replace("  containers:", "  volumes: [{name: root, hostPath: {path: /}}]\n  containers:"),
+    )
+    .await?;
     eventually("it says why it does not run", || async {
         let described = stage.kubectl(AWAY, &["describe", "pod", "rooted"]).await?;
         ensure!(described.contains("hostPath") && described.contains("Pending"), "{described}");
