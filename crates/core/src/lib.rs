@@ -10,6 +10,7 @@ pub mod network;
 pub mod offer;
 pub mod offloading;
 pub mod peering;
+pub mod pods;
 pub mod policy;
 pub mod replication;
 pub mod resources;

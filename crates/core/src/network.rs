@@ -25,6 +25,7 @@ pub mod trace;
 mod translation;
 mod tunnel;
 mod turn;
+mod view;
 
 pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
@@ -41,3 +42,4 @@ pub use tunnel::{
     ProbePair, Problem, Trouble, Tunnel, tables, tunnels, tunnels_of, tunnels_publishing, without_ourselves,
 };
 pub use turn::Turn;
+pub use view::pod_names;

@@ -16,11 +16,15 @@
 mod conditions;
 mod labels;
 
+use std::net::SocketAddr;
+
 use ferro_api::discovery::NodeLabels;
 use ferro_api::names::{annotations, taints};
 use ferro_api::sharing::ResourceOfferSpec;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -50,6 +54,8 @@ pub struct VirtualNode<'a> {
     pub corrections: Option<&'a NodeLabels>,
     /// The version that the node reports.
     pub version: &'a str,
+    /// Where API servers find its agent.
+    pub agent: Option<SocketAddr>,
 }
 
 /// The writes that bring a node up to date: merge patches that apply only to the version they were made for.
@@ -103,6 +109,16 @@ impl VirtualNode<'_> {
         spec.provider_id.get_or_insert_with(|| format!("liqo://{}", self.cluster_id));
     }
 
+    /// The address of the agent is that of the process that leads: logs and commands go there.
+    fn put_agent_on(&self, status: &mut NodeStatus) {
+        let Some(agent) = self.agent else { return };
+        let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+        status.addresses =
+            Some(vec![address("InternalIP", agent.ip().to_string()), address("Hostname", self.name.to_owned())]);
+        let kubelet_endpoint = Some(DaemonEndpoint { port: agent.port().into() });
+        status.daemon_endpoints = Some(NodeDaemonEndpoints { kubelet_endpoint });
+    }
+
     /// What is offered, without names and fractions that no API server would take.
     fn countable(&self) -> ResourceMap {
         let offered = self.offer.resource_quota.as_ref();
@@ -119,6 +135,7 @@ impl VirtualNode<'_> {
                 *present = Some(offered.quantities());
             }
         }
+        self.put_agent_on(status);
         status.node_info = Some(NodeSystemInfo {
             operating_system: OPERATING_SYSTEM.to_owned(),
             architecture: labels::architecture(self.offer).to_owned(),

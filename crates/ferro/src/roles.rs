@@ -1,6 +1,7 @@
 //! The roles that run inside a cluster: each a process with its own rights, wired here and decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ferro_api::config::ClusterConfig;
@@ -11,7 +12,8 @@ use ferro_fabric::gateway::{self, Settings};
 use ferro_fabric::ipam;
 use ferro_fabric::manager::{self, Served};
 use ferro_fabric::routes;
-use ferro_offload::{namespaces, tenants, webhook};
+use ferro_offload::{kubelet, namespaces, pods, shadows, tenants, webhook};
+use ferro_peering::home::Home;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
@@ -20,6 +22,7 @@ use ferro_runtime::{api_server, leader, logs};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 
 /// What a role learns from its pod.
 #[derive(clap::Args)]
@@ -132,7 +135,8 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
     let offloadings = Watched::start(tasks, "offloadings", offloadings, watcher::Config::default());
     let pending = readiness.pending("webhook");
     let (api, namespace) = (client.clone(), args.namespace.clone());
-    let answers = webhook::serve(tasks.clone(), api, namespace, offloadings, figures.webhook, pending);
+    let (policies, metrics) = (offloadings.clone(), figures.webhook);
+    let answers = webhook::serve(tasks.clone(), api, namespace, policies, metrics, pending);
     tasks.spawn("webhook", answers);
     let pending = readiness.pending("configuration");
     let configs = Api::<ClusterConfig>::all(client.clone());
@@ -148,6 +152,8 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
             theirs.spawn("network", network);
             theirs.spawn("namespaces", namespaces::run(theirs.clone(), home.clone()));
             theirs.spawn("tenants", tenants::run(theirs.clone(), home.clone()));
+            theirs.spawn("shadows", shadows::run(theirs.clone(), home.clone()));
+            run_pods(&theirs, &home, offloadings, args.address);
             let certificates = webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
             theirs.spawn("webhook certificates", certificates);
             if let Some(address) = args.address {
@@ -157,6 +163,22 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
         };
         // The work holds the state of all controllers.
         Box::pin(leader::lead(client, &args.namespace, "ferro-controller", &args.pod, work)).await
+    });
+}
+
+/// The agent of virtual nodes; with an address of its own API servers can ask it for logs and commands.
+fn run_pods(tasks: &Tasks, home: &Home, offloadings: Watched<NamespaceOffloading>, address: Option<IpAddr>) {
+    let stations = pods::Stations::default();
+    tasks.spawn("pods", pods::run(tasks.clone(), home.clone(), offloadings, stations.clone()));
+    let Some(address) = address else { return };
+    let (tell, mut ready) = watch::channel(false);
+    let serve = kubelet::serve(tasks.clone(), home.client.clone(), address, Arc::new(stations), tell);
+    tasks.spawn("kubelet", serve);
+    let agent = Arc::clone(&home.agent);
+    tasks.spawn("address of the kubelet", async move {
+        ready.wait_for(|ready| *ready).await.context("the kubelet has gone")?;
+        agent.send_replace(Some(SocketAddr::from((address, kubelet::PORT))));
+        Ok(())
     });
 }
 

@@ -1,5 +1,6 @@
 //! This cluster as its controllers see it: one client, one watch per kind that several of them read, and who it is.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -49,6 +50,8 @@ pub struct Home {
     pub maps: Watched<NamespaceMap>,
     /// What stands between it and its peers: nothing, except in tests.
     pub between: Option<Between>,
+    /// Where API servers find the agent of the nodes that stand for peers; the agent says so.
+    pub agent: Arc<watch::Sender<Option<SocketAddr>>>,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 
@@ -86,6 +89,7 @@ impl Home {
             networks,
             maps,
             between: None,
+            agent: Arc::default(),
             own,
         }
     }

@@ -95,6 +95,7 @@ impl Memory {
 impl Controller {
     async fn run(mut self) -> Result<()> {
         let mut hindrance = self.home.networks.hindrance.subscribe();
+        let mut agent = self.home.agent.subscribe();
         loop {
             let wake = self.round().await?;
             tokio::select! {
@@ -105,6 +106,7 @@ impl Controller {
                 changed = self.books.changed() => changed?,
                 changed = self.links.changed() => changed?,
                 changed = hindrance.changed() => changed?,
+                changed = agent.changed() => changed?,
                 () = tokio::time::sleep_until(wake) => {}
             }
             tokio::time::sleep(GATHER).await;

@@ -4,6 +4,8 @@
 //! a connection for each watch. The peer may be hostile: a request has to be answered in time, an answer has a most,
 //! and a connection that has gone silent is noticed by its pings.
 
+pub mod direct;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -96,7 +98,7 @@ fn bearer(grant: &IdentityGrant) -> Result<Option<HeaderValue>> {
 
 type Http = legacy::Client<HttpsConnector<HttpConnector>, Body>;
 
-fn http(tls: ClientConfig) -> Http {
+fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -105,8 +107,12 @@ fn http(tls: ClientConfig) -> Http {
     tcp.set_keepalive(Some(PING));
     tcp.set_keepalive_interval(Some(PING));
     tcp.set_keepalive_retries(Some(2));
+    tcp
+}
+
+fn http(tls: ClientConfig) -> Http {
     let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-    let connector = https.enable_http1().enable_http2().wrap_connector(tcp);
+    let connector = https.enable_http1().enable_http2().wrap_connector(tcp());
     legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())

@@ -10,6 +10,7 @@ pub mod health;
 pub mod leader;
 pub mod logs;
 pub mod places;
+pub mod queue;
 pub mod shutdown;
 pub mod tls;
 pub mod watch;

@@ -28,13 +28,20 @@ use crate::shutdown::Tasks;
 pub use changes::Changes;
 use changes::{Followers, Relist, all};
 
-/// How much a server may have that is not trusted.
+/// What of a server's objects is kept: how much of one that is not trusted, and no more of each than somebody reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit<K> {
     /// How many objects.
     pub most: usize,
     /// Whether an object is not too large.
     pub fits: fn(&K) -> bool,
+    /// Takes out of an object what nobody here reads.
+    pub trim: fn(&mut K),
+}
+
+impl<K> Limit<K> {
+    /// Everything is kept.
+    pub const NONE: Self = Self { most: usize::MAX, fits: |_| true, trim: |_| {} };
 }
 
 impl<K: Resource> Limit<K> {
@@ -91,11 +98,10 @@ where
         config: watcher::Config,
         kind: K::DynamicType,
     ) -> Self {
-        let no_limit = Limit { most: usize::MAX, fits: |_| true };
-        Self::start_limited(tasks, name, api, config, kind, no_limit)
+        Self::start_limited(tasks, name, api, config, kind, Limit::NONE)
     }
 
-    /// The same for a server that is not trusted: what is too much or too large counts as not there.
+    /// The same with a limit: what is too much or too large counts as not there. What is trimmed away does not count.
     pub fn start_limited(
         tasks: &Tasks,
         name: &'static str,
@@ -107,8 +113,10 @@ where
         let writer = Writer::new(kind.clone());
         let store = writer.as_reader();
         let (ring, bell) = watch::channel(0);
-        let changes =
-            watcher(api, config).default_backoff().modify(|object| object.managed_fields_mut().clear());
+        let changes = watcher(api, config).default_backoff().modify(move |object| {
+            object.managed_fields_mut().clear();
+            (limit.trim)(object);
+        });
         let mut present = HashSet::new();
         let changes = changes.filter(move |change| {
             let taken = change.as_ref().map_or(true, |event| limit.takes(event, &mut present));
@@ -145,6 +153,11 @@ where
         let mut bell = self.bell.clone();
         bell.wait_for(|count| *count > 0).await.context("a watch ended before it was complete")?;
         Ok(())
+    }
+
+    /// Whether the store has been complete.
+    pub fn is_ready(&self) -> bool {
+        *self.bell.borrow() > 0
     }
 
     /// Everything there is.
@@ -185,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_or_too_large_is_not_taken_in() {
-        let limit = Limit { most: 2, fits: |map: &ConfigMap| map.data.is_none() };
+        let limit = Limit { most: 2, fits: |map: &ConfigMap| map.data.is_none(), ..Limit::NONE };
         let named = |name: &str| {
             let mut map = ConfigMap::default();
             map.metadata.name = Some(name.into());

@@ -143,6 +143,11 @@ impl Cluster {
         command
     }
 
+    /// Where a node finds a program of the rig.
+    pub fn program_on_node(&self, name: &str) -> String {
+        self.programs.path_on_node(name).display().to_string()
+    }
+
     /// Applies manifests as a user would and gives what kubectl said.
     pub async fn apply(&self, manifests: &str) -> Result<String> {
         let kubectl = self.programs.path("kubectl").display().to_string();

@@ -23,6 +23,13 @@ pub const CLAIMED_LABELS: Annotation = Annotation { key: "liqo.io/claimed-labels
 /// On a virtual node: the keys of its labels that were set on the ForeignCluster.
 pub const SET_LABELS: Annotation = Annotation { key: "liqo.io/set-labels" };
 
+/// On a ShadowPod: the UID of the pod that it is made from, in the cluster that it comes from.
+pub const ORIGIN_UID: Annotation = Annotation { key: "virtualkubelet.liqo.io/origin-uid" };
+/// On a pod that was made from a ShadowPod: the UID of that.
+pub const SHADOW_UID: Annotation = Annotation { key: "virtualkubelet.liqo.io/shadow-uid" };
+/// On a ShadowPod, and on the pod made from it: which wish it shows, as a hash. Who compares need not keep the whole.
+pub const POD_CONTENT: Annotation = Annotation { key: "virtualkubelet.liqo.io/content" };
+
 /// On a CertificateSigningRequest: the signed request of the cluster that asks, on which the controller decides.
 pub const REQUEST: Annotation = Annotation { key: "liqo.io/request" };
 

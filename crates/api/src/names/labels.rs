@@ -16,6 +16,8 @@ pub const REFLECTED_SLICE: Mark =
 /// On a namespace that a NamespaceOffloading extends over peers: its pods are shown to our admission webhook.
 /// Only our own controller may set it.
 pub const OFFLOADED: Mark = Mark { key: "offloading.liqo.io/admitted", value: "true" };
+/// On a pod that was made from a ShadowPod. Only our own controller may set it.
+pub const SHADOWED: Mark = Mark { key: "virtualkubelet.liqo.io/shadowed", value: "true" };
 /// On everything that an installation consists of.
 pub const PART_OF: Mark = Mark { key: "app.kubernetes.io/part-of", value: "ferrofluid" };
 

@@ -183,6 +183,11 @@ pub struct Connection {
     #[schemars(transform = schema::at_most(1024))]
     pub status_message: Option<String>,
 
+    /// Whether the last probes through the tunnel had no answer. Long before a tunnel counts as not connected, pods
+    /// behind it count as not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent: Option<bool>,
+
     /// The settings of the tunnel towards this peer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = schema::at_most(32), transform = schema::each(schema::at_most(1024)))]

@@ -17,6 +17,8 @@ use super::config::PUBLIC_KEY;
 /// So many probes in a row without an answer mean that the tunnel is down: five seconds, which a burst of traffic or a
 /// handshake that has to be repeated does not take. The first answer means that it is up again.
 pub const MISSED: u32 = 10;
+/// So many mean that whatever is behind the tunnel is better not sent anything now.
+const QUIET: u32 = 3;
 /// Figures are written at most this often.
 const FIGURES: Duration = Duration::from_mins(1);
 /// Round trips that differ by less are the same.
@@ -102,6 +104,11 @@ impl Observed {
         let answers = self.probe.is_none_or(|probe| probe.round_trip.is_some() && probe.missed < MISSED);
         self.has_session && answers
     }
+
+    /// Whether nothing comes back, of late.
+    fn is_silent(&self) -> bool {
+        self.probe.is_some_and(|probe| probe.missed >= QUIET)
+    }
 }
 
 /// What is shown of a tunnel.
@@ -128,6 +135,7 @@ pub fn connection(observed: &Observed, now: Timestamp) -> Connection {
     Connection {
         status: Some(status),
         status_message: Some(message),
+        silent: observed.is_silent().then_some(true),
         peer_configuration: endpoint.into_iter().chain(key).collect(),
         probe: observed.probe.and_then(|measured| figures(&measured, now)),
         throughput: observed.throughput.clone(),
@@ -139,6 +147,7 @@ pub fn unheard(last: Connection) -> Connection {
     Connection {
         status: Some(ConnectionStatus::Connecting),
         status_message: Some(UNHEARD.to_owned()),
+        silent: None,
         peer_configuration: last.peer_configuration,
         probe: None,
         throughput: None,
@@ -176,14 +185,21 @@ pub fn is_news(shown: Option<&Connection>, seen: &Connection, age: Option<Durati
     age.is_none_or(|age| age >= FIGURES) && (is_elsewhere || has_other_figures)
 }
 
+/// Whether packets get to the pods behind a tunnel now, as far as it is shown.
+pub fn reaches(shown: Option<&Connection>) -> bool {
+    shown.is_some_and(|shown| {
+        shown.status == Some(ConnectionStatus::Connected) && shown.silent != Some(true)
+    })
+}
+
 /// What is shown, but for where the peer is, and for figures.
-fn state(of: &Connection) -> (Option<ConnectionStatus>, String, Option<&String>) {
+fn state(of: &Connection) -> (Option<ConnectionStatus>, Option<bool>, String, Option<&String>) {
     let text = of.status_message.clone().unwrap_or_default();
     let text = match of.peer_configuration.get(ENDPOINT) {
         Some(endpoint) => text.replace(endpoint, ""),
         None => text,
     };
-    (of.status, text, of.peer_configuration.get(PUBLIC_KEY))
+    (of.status, of.silent, text, of.peer_configuration.get(PUBLIC_KEY))
 }
 
 fn differ(before: &Probe, after: &Probe) -> bool {

@@ -149,7 +149,12 @@ impl Reporter {
         let mut status = self.interfaces.clone();
         // A merge: what is no longer so must be taken away by name.
         let mut connection = json!(seen);
-        for (field, is_gone) in [("probe", seen.probe.is_none()), ("throughput", seen.throughput.is_none())] {
+        let gone = [
+            ("probe", seen.probe.is_none()),
+            ("silent", seen.silent.is_none()),
+            ("throughput", seen.throughput.is_none()),
+        ];
+        for (field, is_gone) in gone {
             if is_gone {
                 connection[field] = json!(null);
             }

@@ -1,5 +1,6 @@
 //! The one place that writes for the controller of peers: each write of a plan, and what people are shown.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -20,6 +21,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::facts::{Facts, id_of, is_draining};
@@ -39,6 +41,7 @@ pub(super) struct Hand {
     peers: Watched<ForeignCluster>,
     secrets: Watched<Secret>,
     stock: Stock,
+    agent: watch::Receiver<Option<SocketAddr>>,
     recorder: Recorder,
 }
 
@@ -51,6 +54,7 @@ impl Hand {
             peers: home.peers.clone(),
             secrets: home.secrets.clone(),
             stock,
+            agent: home.agent.subscribe(),
             recorder: Recorder::new(home.client.clone(), reporter),
         }
     }
@@ -137,7 +141,7 @@ impl Hand {
             return Ok(None);
         };
         let name = node.name_any();
-        let kept = virtual_node(&name, id, peer, offered);
+        let kept = self.virtual_node(&name, id, peer, offered);
         let upkeep = kept.upkeep(node, &health(facts, snapshot, state), snapshot.now);
         let nodes: Api<Node> = Api::all(self.client.clone());
         let cannot = || format!("cannot bring the Node {name} up to date");
@@ -261,7 +265,7 @@ impl Hand {
         let called = peer.spec.cluster_identity.as_ref().and_then(|identity| identity.cluster_name.clone());
         let name = names::virtual_node(called.as_deref().unwrap_or_default(), id);
         let health = health(facts, snapshot, outgoing::State::Accepted);
-        let node = virtual_node(&name, id, peer, offered).register(&health, snapshot.now);
+        let node = self.virtual_node(&name, id, peer, offered).register(&health, snapshot.now);
         let nodes: Api<Node> = Api::all(self.client.clone());
         match nodes.create(&PostParams::default(), &node).await {
             Ok(created) => Ok(Some(has_new(&self.stock.nodes, &created))),
@@ -271,6 +275,23 @@ impl Hand {
                 Ok(None)
             }
             Err(error) => Err(error).with_context(|| format!("cannot register the Node {name}")),
+        }
+    }
+
+    fn virtual_node<'a>(
+        &self,
+        name: &'a str,
+        cluster_id: &'a str,
+        peer: &'a ForeignCluster,
+        offered: &'a ResourceOffer,
+    ) -> VirtualNode<'a> {
+        VirtualNode {
+            name,
+            cluster_id,
+            offer: &offered.spec,
+            corrections: peer.spec.node_labels.as_ref(),
+            version: VERSION,
+            agent: *self.agent.borrow(),
         }
     }
 
@@ -337,21 +358,6 @@ fn ours(peer: &ForeignCluster, own: &Own, facts: &Facts) -> Result<ObjectMeta> {
     mark(&mut meta, id);
     labels::PART_OF.put_on(&mut meta);
     Ok(meta)
-}
-
-fn virtual_node<'a>(
-    name: &'a str,
-    cluster_id: &'a str,
-    peer: &'a ForeignCluster,
-    offered: &'a ResourceOffer,
-) -> VirtualNode<'a> {
-    VirtualNode {
-        name,
-        cluster_id,
-        offer: &offered.spec,
-        corrections: peer.spec.node_labels.as_ref(),
-        version: VERSION,
-    }
 }
 
 /// A node is also drained when its peer is silent for long; that is no end of the peering.

@@ -1,0 +1,350 @@
+//! Home and a provider with one name of a pod between them, which take writes as API servers do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ferro_api::names::{annotations, labels};
+use ferro_api::tenancy::TenantSpec;
+use ferro_api::virtualkubelet::{ShadowPod, ShadowPodPhase, ShadowPodSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::pods::Refusal;
+use crate::pods::home::{Plan, Snapshot, Write, plan};
+use crate::pods::inward::{Ending, has_run, tests::show};
+use crate::pods::provider::{self, Step};
+use crate::replication::apply;
+
+const HOME: &str = "34750f98-bd59-8cfc-946d-a45aaabe933b";
+const THERE: &str = "shop-rome";
+pub(in crate::pods::home) const PAUSE: Duration = Duration::from_secs(20);
+
+pub(in crate::pods::home) struct World {
+    pub(in crate::pods::home) policy: &'static str,
+    pub(in crate::pods::home) local: Option<Pod>,
+    pub(in crate::pods::home) shadow: Option<ShadowPod>,
+    pub(in crate::pods::home) remote: Option<Pod>,
+    pub(in crate::pods::home) namespace: Option<&'static str>,
+    pub(in crate::pods::home) is_near: bool,
+    pub(in crate::pods::home) tunnel_is_up: bool,
+    pub(in crate::pods::home) has_room: bool,
+    pub(in crate::pods::home) admitted: Result<(), Refusal>,
+    pub(in crate::pods::home) seconds: i64,
+    /// All that home has written.
+    pub(in crate::pods::home) written: Vec<Write>,
+    /// How many pods the provider has made for each pod at home.
+    pub(in crate::pods::home) made: BTreeMap<String, u32>,
+    uids: u32,
+}
+
+impl World {
+    pub(in crate::pods::home) fn new(policy: &'static str) -> Self {
+        let mut world = Self {
+            policy,
+            local: None,
+            shadow: None,
+            remote: None,
+            namespace: Some(THERE),
+            is_near: true,
+            tunnel_is_up: true,
+            has_room: true,
+            admitted: Ok(()),
+            seconds: 1_000_000,
+            written: Vec::new(),
+            made: BTreeMap::new(),
+            uids: 0,
+        };
+        world.create();
+        world
+    }
+
+    fn uid(&mut self) -> String {
+        self.uids += 1;
+        format!("uid-{}", self.uids)
+    }
+
+    pub(in crate::pods::home) fn time(&self) -> Time {
+        Time(self.now())
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.seconds).unwrap()
+    }
+
+    /// Somebody at home creates a pod, and it is bound to the node.
+    pub(in crate::pods::home) fn create(&mut self) {
+        if self.local.is_some() {
+            return;
+        }
+        let silent = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+        let pod = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": self.uid(), "generation": 1},
+            "spec": {
+                "restartPolicy": self.policy, "nodeName": "liqo-turin",
+                "containers": [{"name": "a", "image": "nginx"}],
+                "tolerations": [silent("node.kubernetes.io/not-ready"), silent("node.kubernetes.io/unreachable")],
+            },
+            "status": {"phase": "Pending"},
+        });
+        self.local = Some(serde_json::from_value(pod).unwrap());
+    }
+
+    /// Somebody at home deletes it.
+    pub(in crate::pods::home) fn delete(&mut self, grace: i64) {
+        let time = self.time();
+        if let Some(pod) = &mut self.local {
+            end(&mut pod.metadata, time, grace);
+        }
+    }
+
+    /// Somebody over there has a ShadowPod of that name.
+    pub(in crate::pods::home) fn squat(&mut self) {
+        if self.shadow.is_none() {
+            let mut metadata = ObjectMeta { uid: Some("foreign".into()), ..ObjectMeta::default() };
+            metadata.name = Some("web".into());
+            labels::ORIGIN_ID.put_on(&mut metadata, "somebody-else");
+            self.shadow = Some(ShadowPod { metadata, ..ShadowPod::default() });
+        }
+    }
+
+    pub(in crate::pods::home) fn is_squatted(&self) -> bool {
+        self.shadow.as_ref().is_some_and(|shadow| shadow.metadata.uid.as_deref() == Some("foreign"))
+    }
+
+    pub(in crate::pods::home) fn plan(&self) -> Plan {
+        let shadow = self.shadow.clone().map(|shadow| ShadowPod { spec: ShadowPodSpec::default(), ..shadow });
+        let remote = self.remote.clone().map(|remote| Pod { spec: None, ..remote });
+        plan(&Snapshot {
+            home: HOME,
+            pod: self.local.as_ref(),
+            shadow: shadow.as_ref().filter(|_| self.is_near),
+            remote: remote.as_ref().filter(|_| self.is_near),
+            namespace: self.namespace,
+            admitted: self.admitted.clone(),
+            is_near: self.is_near,
+            tunnel_is_up: self.tunnel_is_up,
+            view: &Some,
+            host_ip: Some([172, 16, 0, 9].into()),
+            drain_delay: Duration::from_hours(24),
+            pause: PAUSE,
+            now: self.now(),
+        })
+    }
+
+    /// Home performs so many writes of one plan, and is killed. How many it did.
+    pub(in crate::pods::home) fn work(&mut self, most: usize) -> usize {
+        let writes: Vec<Write> = self.plan().writes.into_iter().take(most).collect();
+        let done = writes.len();
+        for write in writes {
+            self.perform(write);
+        }
+        done
+    }
+
+    fn perform(&mut self, write: Write) {
+        self.written.push(write.clone());
+        let is_for_there = matches!(
+            write,
+            Write::CreateShadow(_)
+                | Write::ChangeShadow { .. }
+                | Write::DeleteShadow { .. }
+                | Write::EndRemote { .. }
+        );
+        assert!(self.is_near || !is_for_there, "nothing is written to a peer that does not answer");
+        match write {
+            Write::CreateShadow(shadow) => self.create_shadow(*shadow),
+            Write::ChangeShadow { uid, patch } => self.change_shadow(&uid, &patch),
+            Write::DeleteShadow { uid } => {
+                let shadow = self.shadow.take().unwrap();
+                assert_eq!(shadow.metadata.uid, Some(uid));
+                assert_eq!(labels::ORIGIN_ID.of(&shadow.metadata), Some(HOME), "not ours");
+            }
+            Write::EndRemote { uid, grace } => {
+                assert!(self.shadow.as_ref().is_none_or(|_| self.is_squatted()), "it would be made again");
+                let time = self.time();
+                let remote = self.remote.as_mut().unwrap();
+                assert_eq!(remote.metadata.uid, Some(uid));
+                end(&mut remote.metadata, time, grace.into());
+            }
+            Write::Tolerate(patch) => {
+                let mut pod = serde_json::to_value(&self.local).unwrap();
+                apply(&mut pod, &patch);
+                let mut pod: Pod = serde_json::from_value(pod).unwrap();
+                pod.metadata.generation = pod.metadata.generation.map(|generation| generation + 1);
+                self.local = Some(pod);
+            }
+            Write::Show(patch) => {
+                let pod = self.local.as_mut().unwrap();
+                let before = Ending::of(pod);
+                show(pod, &patch);
+                assert!(before.is_none() || Ending::of(pod) == before, "an end is final");
+            }
+            Write::Finish { uid } => self.finish(&uid),
+            Write::Tell(_) => {}
+        }
+    }
+
+    fn create_shadow(&mut self, mut shadow: ShadowPod) {
+        assert!(self.remote.is_none(), "the former is not gone");
+        if self.shadow.is_none() {
+            shadow.metadata.uid = Some(self.uid());
+            shadow.metadata.generation = Some(1);
+            self.shadow = Some(shadow);
+        }
+    }
+
+    fn change_shadow(&mut self, uid: &str, patch: &Value) {
+        let shadow = self.shadow.as_mut().unwrap();
+        assert_eq!(shadow.metadata.uid.as_deref(), Some(uid));
+        let mut changed = serde_json::to_value(&*shadow).unwrap();
+        apply(&mut changed, patch);
+        *shadow = serde_json::from_value(changed).unwrap();
+        shadow.metadata.generation = shadow.metadata.generation.map(|generation| generation + 1);
+    }
+
+    fn finish(&mut self, uid: &str) {
+        let pod = self.local.as_mut().unwrap();
+        assert_eq!(pod.metadata.uid.as_deref(), Some(uid));
+        assert!(pod.metadata.deletion_timestamp.is_some(), "nobody deleted it");
+        assert!(self.remote.is_none(), "something runs on");
+        assert!(self.shadow.as_ref().is_none_or(|shadow| shadow.metadata.uid.as_deref() == Some("foreign")));
+        if pod.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()) {
+            pod.metadata.deletion_grace_period_seconds = Some(0);
+        } else {
+            self.local = None;
+        }
+    }
+
+    /// The provider takes one step. Whether there was one.
+    pub(in crate::pods::home) fn provide(&mut self) -> bool {
+        let (terms, now) = (TenantSpec::default(), self.now());
+        let shadow = self.shadow.clone().filter(|_| !self.is_squatted());
+        let snapshot = provider::Snapshot {
+            shadow: shadow.as_ref(),
+            pod: self.remote.as_ref(),
+            tenant: Some((HOME, &terms)),
+            is_open: true,
+            now,
+        };
+        match provider::plan(&snapshot) {
+            Step::Rest | Step::AwaitTenant => return false,
+            Step::Wait(pause) => self.seconds += i64::try_from(pause.as_secs()).unwrap() + 1,
+            Step::Create(_) if !self.has_room => {
+                let why = Refusal::new("QuotaExceeded", "there is no room");
+                let status = provider::rejected(shadow.as_ref().unwrap(), &why, now);
+                self.shadow.as_mut().unwrap().status = Some(status);
+            }
+            Step::Create(pod) => self.make(*pod),
+            Step::Change(pod) => {
+                self.remote.as_mut().unwrap().metadata.annotations = pod.metadata.annotations;
+            }
+            Step::Delete(_) => self.take(),
+            Step::Show(status) | Step::Lose(status) => self.shadow.as_mut().unwrap().status = Some(*status),
+        }
+        true
+    }
+
+    fn make(&mut self, mut pod: Pod) {
+        assert!(self.remote.is_none(), "two of one name");
+        let origin = annotations::ORIGIN_UID.of(&pod.metadata).unwrap().to_owned();
+        *self.made.entry(origin).or_default() += 1;
+        pod.metadata.uid = Some(self.uid());
+        pod.status = Some(serde_json::from_value(json!({"phase": "Pending"})).unwrap());
+        self.remote = Some(pod);
+    }
+
+    /// Somebody deletes the pod over there, with its own grace.
+    pub(in crate::pods::home) fn take(&mut self) {
+        let time = self.time();
+        if let Some(remote) = &mut self.remote {
+            end(&mut remote.metadata, time, 30);
+        }
+    }
+
+    /// A kubelet over there takes one step. Whether there was one.
+    pub(in crate::pods::home) fn run(&mut self) -> bool {
+        let Some(remote) = &mut self.remote else { return false };
+        let is_going = remote.metadata.deletion_timestamp.is_some();
+        match (remote.status.as_ref().unwrap().phase.as_deref(), is_going) {
+            (Some("Pending"), false) => self.is_now("Running", &json!({"running": {}})),
+            (Some("Running"), true) => self.is_now("Failed", &json!({"terminated": {"exitCode": 143}})),
+            (_, true) => return self.vanish(),
+            (_, false) => return false,
+        }
+        true
+    }
+
+    fn is_now(&mut self, phase: &str, state: &Value) {
+        let word = if phase == "Running" { "True" } else { "False" };
+        let condition = |type_: &str| json!({"type": type_, "status": word});
+        let container = json!({"name": "a", "image": "nginx", "imageID": "", "containerID": "c://1", "ready": true,
+            "restartCount": 0, "state": state});
+        let status = json!({"phase": phase, "podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}],
+            "containerStatuses": [container], "conditions": [condition("Ready"), condition("ContainersReady")]});
+        self.remote.as_mut().unwrap().status = Some(serde_json::from_value(status).unwrap());
+    }
+
+    /// The pod over there ends by itself.
+    pub(in crate::pods::home) fn end(&mut self, is_well: bool) {
+        let is_running = |pod: &Pod| pod.status.as_ref().unwrap().phase.as_deref() == Some("Running");
+        if self.policy != "Always" && self.remote.as_ref().is_some_and(is_running) {
+            let (phase, code) = if is_well { ("Succeeded", 0) } else { ("Failed", 1) };
+            self.is_now(phase, &json!({"terminated": {"exitCode": code}}));
+        }
+    }
+
+    /// A node over there burns down.
+    pub(in crate::pods::home) fn burn(&mut self) {
+        self.vanish();
+    }
+
+    /// The pod over there is gone. Only one that the provider has noted down is known to be lost, so that goes first.
+    fn vanish(&mut self) -> bool {
+        let Some(remote) = &self.remote else { return false };
+        let source = self.shadow.as_ref().filter(|shadow| provider::is_made_from(remote, shadow));
+        let is_noted = source.is_none_or(|shadow| {
+            let noted = shadow.status.as_ref().and_then(|status| status.pod_uid.as_ref());
+            noted == remote.metadata.uid.as_ref()
+        });
+        if is_noted {
+            self.remote = None;
+        }
+        is_noted
+    }
+
+    /// Somebody over there deletes our ShadowPod. What home never saw running it cannot miss.
+    pub(in crate::pods::home) fn lose(&mut self) {
+        if !self.is_squatted() && self.local.as_ref().is_some_and(has_run) {
+            self.shadow = None;
+        }
+    }
+
+    /// All work until nothing is left to be done.
+    pub(in crate::pods::home) fn rest(&mut self) {
+        (self.is_near, self.tunnel_is_up, self.has_room, self.admitted) = (true, true, true, Ok(()));
+        if self.is_squatted() {
+            self.shadow = None;
+        }
+        for _ in 0..300 {
+            let has_worked = self.work(usize::MAX) > 0;
+            let again = self.plan().again;
+            if !(self.provide() || self.run() || has_worked) {
+                let Some(pause) = again else { return };
+                self.seconds += i64::try_from(pause.as_secs()).unwrap().max(1);
+            }
+        }
+        panic!("it never rests: {:?}, {:?}, {:?}", self.plan(), self.shadow, self.remote);
+    }
+
+    pub(in crate::pods::home) fn phase_over_there(&self) -> Option<ShadowPodPhase> {
+        self.shadow.as_ref()?.status.as_ref()?.phase
+    }
+}
+
+fn end(meta: &mut ObjectMeta, time: Time, grace: i64) {
+    meta.deletion_timestamp.get_or_insert(time);
+    let given = meta.deletion_grace_period_seconds.get_or_insert(grace);
+    *given = grace.min(*given);
+}

@@ -1,0 +1,207 @@
+//! The conditions of a pod at home: those that kubelets set come from over there, readiness is decided here, and what
+//! others have set here stays.
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::bounds;
+use super::containers::unready;
+use super::{Ending, Seen, Sight, Surroundings, Wait};
+
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const SCHEDULED: &str = "PodScheduled";
+/// Those that only kubelets set: they go when the pod over there has them no more.
+const OF_KUBELETS: [&str; 4] =
+    ["Initialized", "PodReadyToStartContainers", "PodResizeInProgress", "PodResizePending"];
+/// The reason of a pod that is not ready because nothing reaches it.
+const TUNNEL_DOWN: &str = "TunnelDown";
+/// So many conditions of a pod over there are looked at.
+const MOST: usize = 32;
+
+/// The condition Ready of a pod.
+pub(in crate::pods) fn ready(pod: &Pod) -> Option<&PodCondition> {
+    find(pod, READY)
+}
+
+fn find<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// What a condition says.
+struct Word {
+    type_: String,
+    status: &'static str,
+    reason: Option<String>,
+    message: Option<String>,
+    probed: Option<Time>,
+}
+
+impl Word {
+    fn new(type_: &str, is_true: bool) -> Self {
+        let status = if is_true { "True" } else { "False" };
+        Self { type_: type_.to_owned(), status, reason: None, message: None, probed: None }
+    }
+
+    fn no(type_: &str, reason: &str, message: Option<&str>) -> Self {
+        let reason = Some(bounds::word(reason)).filter(|reason| !reason.is_empty());
+        Self { reason, message: message.map(bounds::text), ..Self::new(type_, false) }
+    }
+
+    /// As a condition over there says it, if it says anything that can be understood.
+    fn of(condition: &PodCondition) -> Option<Self> {
+        let status = ["True", "False", "Unknown"].into_iter().find(|status| *status == condition.status)?;
+        let reason = condition.reason.as_deref().map(bounds::word);
+        let message = condition.message.as_deref().map(bounds::text);
+        bounds::is_type(&condition.type_).then(|| Self {
+            type_: condition.type_.clone(),
+            status,
+            reason,
+            message,
+            probed: None,
+        })
+    }
+
+    fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+}
+
+/// The conditions of a pod, being changed.
+struct Board<'a> {
+    local: &'a Pod,
+    around: &'a Surroundings<'a>,
+    observed_generation: Option<i64>,
+    conditions: Vec<PodCondition>,
+}
+
+/// The conditions that the pod shows from now on.
+pub(super) fn after(
+    local: &Pod,
+    sight: &Sight<'_>,
+    around: &Surroundings<'_>,
+    observed_generation: Option<i64>,
+) -> Option<Vec<PodCondition>> {
+    let conditions = local.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let mut board = Board { local, around, observed_generation, conditions };
+    match sight {
+        Sight::Unknown => board.follow_tunnel(),
+        Sight::Nothing(wait) => board.wait(wait),
+        Sight::Seen(seen) => board.see(seen),
+        Sight::Over(ending, why) => board.end(*ending, why),
+    }
+    (!board.conditions.is_empty()).then_some(board.conditions)
+}
+
+impl Board<'_> {
+    /// Puts a condition in place of the one of its type. The time of the last change is that at which its status changed.
+    fn put(&mut self, word: Word) {
+        let present = self.conditions.iter_mut().find(|condition| condition.type_ == word.type_);
+        let since = present.as_ref().filter(|present| present.status == word.status);
+        let since = since.and_then(|present| present.last_transition_time.clone());
+        let condition = PodCondition {
+            type_: word.type_,
+            status: word.status.to_owned(),
+            reason: word.reason,
+            message: word.message,
+            last_probe_time: word.probed,
+            last_transition_time: since.or(Some(Time(self.around.now))),
+            observed_generation: self.observed_generation,
+        };
+        match present {
+            Some(present) => *present = condition,
+            None => self.conditions.push(condition),
+        }
+    }
+
+    /// Only readiness that was withheld because of the tunnel comes back with it.
+    fn follow_tunnel(&mut self) {
+        let Some(ready) = ready(self.local) else { return };
+        let is_ours = ready.status == "True" || ready.reason.as_deref() == Some(TUNNEL_DOWN);
+        let containers =
+            find(self.local, CONTAINERS_READY).is_some_and(|condition| condition.status == "True");
+        if is_ours && (containers || !self.around.tunnel_is_up) {
+            self.put(self.readiness(None));
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait<'_>) {
+        self.place();
+        let unready = unready(self.local);
+        let (word, message) = match wait.word {
+            Some(word) => (word, wait.message),
+            None => ("ContainersNotReady", Some(unready.as_str())),
+        };
+        self.put(Word::no(CONTAINERS_READY, word, message));
+        self.put(Word { probed: wait.since.map(Time), ..Word::no(READY, word, message) });
+    }
+
+    fn end(&mut self, ending: Ending, why: &Wait<'_>) {
+        self.place();
+        let word = match ending {
+            Ending::Succeeded => "PodCompleted",
+            Ending::Failed => why.word.unwrap_or("PodFailed"),
+        };
+        self.put(Word::no(CONTAINERS_READY, word, why.message));
+        self.put(Word::no(READY, word, why.message));
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) {
+        self.place();
+        let there = seen.pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let there = there.unwrap_or_default().iter().take(MOST);
+        let words: Vec<Word> =
+            there.filter(|one| !self.is_of_home(&one.type_)).filter_map(Word::of).collect();
+        let is_there = |type_: &str| words.iter().any(|word| word.type_ == type_);
+        self.conditions.retain(|one| !OF_KUBELETS.contains(&one.type_.as_str()) || is_there(&one.type_));
+        let unready = unready(self.local);
+        let unsaid = |type_| Word::no(type_, "ContainersNotReady", Some(&unready));
+        let (mut is_ready, mut containers) = (unsaid(READY), unsaid(CONTAINERS_READY));
+        for word in words {
+            match word.type_.as_str() {
+                READY => is_ready = word,
+                CONTAINERS_READY => containers = word,
+                _ => self.put(word),
+            }
+        }
+        self.put(containers);
+        let is_ready = self.readiness(Some(is_ready));
+        self.put(is_ready);
+    }
+
+    /// Where a pod is bound to, and whether its gates are open, is known at home.
+    fn is_of_home(&self, type_: &str) -> bool {
+        type_ == SCHEDULED || self.gates().any(|gate| gate == type_)
+    }
+
+    fn gates(&self) -> impl Iterator<Item = &str> {
+        let gates = self.local.spec.as_ref().and_then(|spec| spec.readiness_gates.as_deref());
+        gates.unwrap_or_default().iter().map(|gate| gate.condition_type.as_str())
+    }
+
+    /// A pod that was bound by hand has nobody who says so but us.
+    fn place(&mut self) {
+        if find(self.local, SCHEDULED).is_none_or(|condition| condition.status != "True") {
+            self.put(Word::new(SCHEDULED, true));
+        }
+    }
+
+    /// Whether the pod is ready, from what is said over there.
+    fn readiness(&self, there: Option<Word>) -> Word {
+        if let Some(there) = there.filter(|there| !there.is_true()) {
+            return there;
+        }
+        let is_open = |gate: &str| find(self.local, gate).is_some_and(|condition| condition.status == "True");
+        if let Some(gate) = self.gates().find(|gate| !is_open(gate)) {
+            let message =
+                format!("the condition \"{gate}\", which is a readiness gate of the pod, is not true");
+            return Word::no(READY, "ReadinessGatesNotReady", Some(&message));
+        }
+        if !self.around.tunnel_is_up {
+            let message = "the tunnel to the cluster of this pod is down; its containers may well run on";
+            return Word::no(READY, TUNNEL_DOWN, Some(message));
+        }
+        Word::new(READY, true)
+    }
+}

@@ -1,0 +1,251 @@
+//! Whether there is room for a pod: the account of a whole Tenant, charged before a pod is made.
+//!
+//! Charges are filed by namespace and name, of which there is one pod at a time.
+
+use std::collections::BTreeSet;
+
+use ferro_api::tenancy::Tenant;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kube::ResourceExt as _;
+
+use crate::offer::request_of;
+use crate::pods::Refusal;
+use crate::resources::{Amount, PODS, ResourceMap};
+use crate::tenancy::account::Account;
+use crate::tenancy::counted;
+
+/// So many pods a Tenant has at most, whatever its quota says: what is kept of each takes memory here.
+const MOST_PODS: u64 = 10_000;
+
+/// What a Tenant uses, and whether more fits. A plain value with one owner: of two for the last unit one has it.
+#[derive(Clone, Debug, Default)]
+pub struct Quota {
+    account: Account,
+    charged: BTreeSet<(String, String)>,
+}
+
+/// The limits of a whole Tenant; none before it is known what it is offered.
+pub fn limits(tenant: &Tenant) -> Option<ResourceMap> {
+    let set = tenant.spec.resource_quota.as_ref();
+    let shown = tenant.status.as_ref().map(|status| status.resource_quota.as_ref());
+    let quota = set.map_or(shown, |set| Some(Some(set)))?;
+    let mut limits = quota.map(|quota| ResourceMap::read(&quota.hard)).unwrap_or_default();
+    for (kind, count) in &tenant.spec.counts {
+        limits.set(counted(kind), Amount::units(u64::from(*count)));
+    }
+    let most = Amount::units(MOST_PODS);
+    let is_limited = limits.names().any(|name| name == PODS);
+    limits.set(PODS, if is_limited { limits.get(PODS).min(most) } else { most });
+    Some(limits)
+}
+
+impl Quota {
+    /// An account with the pods that there are. One that has ended takes nothing.
+    pub fn open<'a>(limits: ResourceMap, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let has_ended = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let running: Vec<&Pod> = pods.into_iter().filter(|pod| !has_ended(pod)).collect();
+        let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
+        let charges = running.iter().map(|pod| {
+            let (namespace, name) = key(pod);
+            (file(&namespace, &name), charge(pod))
+        });
+        Self {
+            account: Account::open(limits, charges),
+            charged: running.iter().map(|pod| key(pod)).collect(),
+        }
+    }
+
+    /// Charges what a pod takes, in place of what one of its name took before; or says what is missing.
+    pub fn admit(&mut self, namespace: &str, name: &str, pod: &Pod) -> Result<(), Refusal> {
+        let admitted = self.account.admit(&file(namespace, name), charge(pod));
+        admitted.map_err(|exceeded| Refusal::new("QuotaExceeded", exceeded.to_string()))?;
+        self.charged.insert((namespace.to_owned(), name.to_owned()));
+        Ok(())
+    }
+
+    /// Gives back what was charged for a name.
+    pub fn release(&mut self, namespace: &str, name: &str) {
+        if self.account.release(&file(namespace, name)) {
+            self.charged.remove(&(namespace.to_owned(), name.to_owned()));
+        }
+    }
+
+    /// Gives back what was charged for a namespace that is gone, with all in it.
+    pub fn release_namespace(&mut self, namespace: &str) {
+        let from = (namespace.to_owned(), String::new());
+        let within = self.charged.range(from..).take_while(|(place, _)| place == namespace);
+        for (namespace, name) in within.cloned().collect::<Vec<_>>() {
+            self.release(&namespace, &name);
+        }
+    }
+
+    /// Other limits. What is charged stays.
+    pub fn set_limits(&mut self, limits: ResourceMap) {
+        self.account.set_limits(limits);
+    }
+
+    /// What is charged altogether.
+    pub fn used(&self) -> &ResourceMap {
+        self.account.used()
+    }
+}
+
+fn file(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// What a pod takes, under all the names that a quota has for it.
+fn charge(pod: &Pod) -> ResourceMap {
+    let (requests, limits) = (request_of(pod), request_of(&with_limits_as_requests(pod)));
+    let mut charge = requests.clone();
+    for name in requests.names().filter(|name| *name != PODS) {
+        charge.set(format!("requests.{name}"), requests.get(name));
+    }
+    for name in limits.names().filter(|name| *name != PODS) {
+        charge.set(format!("limits.{name}"), limits.get(name));
+    }
+    charge.set(counted(PODS), Amount::units(1));
+    charge
+}
+
+fn with_limits_as_requests(pod: &Pod) -> Pod {
+    let turned = |container: &Container| {
+        let mut resources = container.resources.clone().unwrap_or_default();
+        resources.requests = resources.limits.take();
+        Container {
+            resources: Some(resources),
+            restart_policy: container.restart_policy.clone(),
+            ..Container::default()
+        }
+    };
+    let spec = pod.spec.as_ref().map(|spec| {
+        let mut whole = spec.resources.clone().unwrap_or_default();
+        whole.requests = whole.limits.take();
+        PodSpec {
+            containers: spec.containers.iter().map(turned).collect(),
+            init_containers: spec.init_containers.as_ref().map(|all| all.iter().map(turned).collect()),
+            resources: Some(whole),
+            overhead: spec.overhead.clone(),
+            ..PodSpec::default()
+        }
+    });
+    Pod { spec, ..Pod::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::tests::resources;
+
+    fn pod(namespace: &str, name: &str, cpu: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"containers": [{"name": "c",
+                "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": "2"}}}]},
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    fn tenant(value: &serde_json::Value) -> Tenant {
+        let mut tenant = json!({"metadata": {"name": "c1"}, "spec": {"cluster": {"clusterID": "c1"}}});
+        crate::replication::apply(&mut tenant, value);
+        serde_json::from_value(tenant).unwrap()
+    }
+
+    #[test]
+    fn before_a_tenant_shows_what_it_is_offered_nothing_is_made_for_it() {
+        assert_eq!(limits(&tenant(&json!({}))), None);
+        let offered = limits(&tenant(&json!({"status": {"resourceQuota": {"hard": {"cpu": "2"}}}})));
+        assert_eq!(offered, Some(resources([("cpu", "2"), ("pods", "10k")])));
+        assert_eq!(limits(&tenant(&json!({"status": {}}))), Some(resources([("pods", "10k")])));
+    }
+
+    #[test]
+    fn what_an_administrator_sets_counts_at_once() {
+        let set = json!({"spec": {"resourceQuota": {"hard": {"cpu": "1", "pods": "3"}}, "counts": {"pods": 2}},
+            "status": {"resourceQuota": {"hard": {"cpu": "9"}}}});
+        let expected = resources([("cpu", "1"), ("pods", "3"), ("count/pods", "2")]);
+        assert_eq!(limits(&tenant(&set)), Some(expected));
+    }
+
+    #[test]
+    fn a_quota_binds_under_each_of_its_names() {
+        for name in ["cpu", "requests.cpu", "limits.cpu", "pods", "count/pods"] {
+            let mut quota = Quota::open(resources([(name, "2")]), []);
+            let admitted =
+                ["a", "b", "c"].map(|name| quota.admit("n", name, &pod("n", name, "1", "")).is_ok());
+            let expected = if name == "limits.cpu" { [true, false, false] } else { [true, true, false] };
+            assert_eq!(admitted, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn after_a_restart_what_runs_is_charged_and_what_has_ended_is_not() {
+        let pods =
+            [pod("n", "a", "1", "Running"), pod("n", "b", "1", "Failed"), pod("m", "a", "1", "Pending")];
+        let mut quota = Quota::open(resources([("cpu", "2")]), &pods);
+        let refused = quota.admit("n", "c", &pod("n", "c", "1", "")).unwrap_err();
+        assert_eq!(refused.word, "QuotaExceeded");
+        assert!(refused.message.contains("2 of 2 are in use"), "{}", refused.message);
+        quota.release_namespace("n");
+        assert_eq!(quota.used().get("cpu"), resources([("cpu", "1")]).get("cpu"));
+        assert_eq!(quota.admit("n", "c", &pod("n", "c", "1", "")), Ok(()));
+    }
+
+    #[test]
+    fn of_a_hundred_at_once_for_the_last_unit_one_wins() {
+        let quota =
+            std::sync::Mutex::new(Quota::open(resources([("cpu", "3")]), &[pod("n", "x", "2", "Running")]));
+        let start = std::sync::Barrier::new(100);
+        let won: usize = std::thread::scope(|scope| {
+            let ask = |index: usize| {
+                let (quota, start) = (&quota, &start);
+                scope.spawn(move || {
+                    let name = format!("p{index}");
+                    let wanted = pod("n", &name, "1", "");
+                    start.wait();
+                    quota.lock().unwrap().admit("n", &name, &wanted).is_ok()
+                })
+            };
+            let all: Vec<_> = (0..100).map(ask).collect();
+            all.into_iter().map(|one| usize::from(one.join().unwrap())).sum()
+        });
+        assert_eq!(won, 1);
+        assert_eq!(quota.into_inner().unwrap().used().get("cpu"), resources([("cpu", "3")]).get("cpu"));
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_comes_and_goes_in_whatever_order_no_more_runs_than_the_quota_says(
+            deeds in proptest::collection::vec((0..3_u8, 0..8_u8, any::<bool>()), 0..60),
+        ) {
+            let mut quota = Quota::open(resources([("pods", "3")]), []);
+            let mut running = BTreeSet::new();
+            for (namespace, name, comes) in deeds {
+                let (namespace, name) = (format!("n{namespace}"), format!("p{name}"));
+                let key = (namespace.clone(), name.clone());
+                if comes {
+                    let fits = running.contains(&key) || running.len() < 3;
+                    let admitted = quota.admit(&namespace, &name, &pod(&namespace, &name, "1", "")).is_ok();
+                    prop_assert_eq!(admitted, fits);
+                    if admitted { running.insert(key); }
+                } else if name == "p0" {
+                    quota.release_namespace(&namespace);
+                    running.retain(|(place, _)| *place != namespace);
+                } else {
+                    quota.release(&namespace, &name);
+                    running.remove(&key);
+                }
+                prop_assert_eq!(quota.used().get("pods"), Amount::units(running.len() as u64));
+                prop_assert_eq!(&quota.charged, &running);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The one place that writes for the agent: at home, and over there.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferro_api::virtualkubelet::ShadowPod;
+use ferro_core::pods::home::{Notice, Write};
+use ferro_runtime::watch::Watched;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use serde_json::Value;
+use tracing::warn;
+
+use super::room::Room;
+use super::station::Key;
+
+const MANAGER: &str = "ferro-agent";
+/// How long a watch may take to show what was written; after that it is looked at anyway.
+const SEEN: Duration = Duration::from_secs(5);
+/// How often is looked whether it does, at first.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Writes.
+pub(super) struct Hand {
+    client: Client,
+    recorder: Recorder,
+}
+
+/// The pod that is written about, and where.
+pub(super) struct Desk<'a> {
+    pub(super) key: &'a Key,
+    pub(super) pod: Option<&'a Pod>,
+    pub(super) pods: &'a Watched<Pod>,
+    pub(super) room: Option<&'a Room>,
+    pub(super) remote: Option<&'a Client>,
+}
+
+impl Hand {
+    pub(super) fn new(client: Client) -> Self {
+        let reporter = Reporter { controller: MANAGER.into(), instance: None };
+        Self { recorder: Recorder::new(client.clone(), reporter), client }
+    }
+
+    /// Performs a write, and waits until the watches have seen it.
+    pub(super) async fn perform(&self, desk: &Desk<'_>, write: &Write) -> Result<()> {
+        match write {
+            Write::CreateShadow(shadow) => desk.create(shadow).await,
+            Write::ChangeShadow { uid, patch } => desk.change(uid, patch).await,
+            Write::DeleteShadow { uid } => desk.delete(uid).await,
+            Write::EndRemote { uid, grace } => desk.end(uid, *grace).await,
+            Write::Tolerate(patch) => self.change(desk, patch).await,
+            Write::Show(patch) => self.show(desk, patch).await,
+            Write::Finish { uid } => self.finish(desk, uid).await,
+            Write::Tell(notice) => {
+                self.tell(desk, notice).await;
+                Ok(())
+            }
+        }
+    }
+
+    fn local(&self, desk: &Desk<'_>) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &desk.key.0)
+    }
+
+    async fn change(&self, desk: &Desk<'_>, patch: &Value) -> Result<()> {
+        let patched = self.local(desk).patch(&desk.key.1, &how(), &Patch::Merge(patch)).await;
+        let patched = unless_gone(patched).context("cannot change the pod")?;
+        desk.see(patched.as_ref()).await;
+        Ok(())
+    }
+
+    async fn show(&self, desk: &Desk<'_>, patch: &Value) -> Result<()> {
+        let patched = self.local(desk).patch_status(&desk.key.1, &how(), &Patch::Strategic(patch)).await;
+        let patched = unless_gone(patched).context("cannot show how the pod fares")?;
+        desk.see(patched.as_ref()).await;
+        Ok(())
+    }
+
+    async fn finish(&self, desk: &Desk<'_>, uid: &str) -> Result<()> {
+        let deleted = self.local(desk).delete(&desk.key.1, &only(uid, Some(0))).await;
+        unless_gone(deleted).context("cannot let the pod go")?;
+        // Who has finalizers of others stays for these.
+        let is_let_go = |pod: &Pod| {
+            pod.uid().as_deref() != Some(uid) || pod.metadata.deletion_grace_period_seconds == Some(0)
+        };
+        seen(|| desk.pods.get(Some(&desk.key.0), &desk.key.1).is_none_or(|pod| is_let_go(&pod))).await;
+        Ok(())
+    }
+
+    /// An Event; one that cannot be written is not worth stopping for.
+    async fn tell(&self, desk: &Desk<'_>, notice: &Notice) {
+        let Some(pod) = desk.pod else { return };
+        let type_ = if notice.warning { EventType::Warning } else { EventType::Normal };
+        let event = Event {
+            type_,
+            reason: notice.reason.clone(),
+            note: Some(notice.note.clone()),
+            action: "Offload".into(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &pod.object_ref(&())).await {
+            warn!(pod = pod.name_any(), %error, "an Event could not be written");
+        }
+    }
+}
+
+impl Desk<'_> {
+    /// The namespace over there, and a client to its API server.
+    fn there(&self) -> Result<(&Room, Client)> {
+        let room = self.room.context("there is no namespace for the pod over there")?;
+        Ok((room, self.remote.context("the peer does not let us in")?.clone()))
+    }
+
+    async fn create(&self, shadow: &ShadowPod) -> Result<()> {
+        let (room, client) = self.there()?;
+        let api: Api<ShadowPod> = Api::namespaced(client, &room.there);
+        match api.create(&PostParams::default(), shadow).await {
+            // Somebody was faster, or a former one is still there: the watch will show it.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created.context("cannot create the ShadowPod")?),
+        }
+        seen(|| room.shadows.get(Some(&room.there), &self.key.1).is_some()).await;
+        Ok(())
+    }
+
+    async fn change(&self, uid: &str, patch: &Value) -> Result<()> {
+        let (room, client) = self.there()?;
+        let api: Api<ShadowPod> = Api::namespaced(client, &room.there);
+        let mut patch = patch.clone();
+        // The API server refuses a patch for an object of another UID.
+        patch["metadata"]["uid"] = Value::String(uid.to_owned());
+        let patched = unless_gone(api.patch(&self.key.1, &how(), &Patch::Merge(patch)).await);
+        let Some(patched) = patched.context("cannot change the ShadowPod")? else { return Ok(()) };
+        let version = number(patched.resource_version());
+        seen(|| {
+            let present = room.shadows.get(Some(&room.there), &self.key.1);
+            present.is_none_or(|shadow| number(shadow.resource_version()) >= version)
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn delete(&self, uid: &str) -> Result<()> {
+        let (room, client) = self.there()?;
+        let api: Api<ShadowPod> = Api::namespaced(client, &room.there);
+        unless_gone(api.delete(&self.key.1, &only(uid, None)).await)
+            .context("cannot delete the ShadowPod")?;
+        seen(|| {
+            let present = room.shadows.get(Some(&room.there), &self.key.1);
+            present.is_none_or(|shadow| shadow.uid().as_deref() != Some(uid))
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn end(&self, uid: &str, grace: u32) -> Result<()> {
+        let (room, client) = self.there()?;
+        let api: Api<Pod> = Api::namespaced(client, &room.there);
+        unless_gone(api.delete(&self.key.1, &only(uid, Some(grace))).await)
+            .context("cannot end the pod over there")?;
+        seen(|| {
+            let present = room.open().pods.get(Some(&room.there), &self.key.1);
+            let given = |pod: &Pod| pod.metadata.deletion_grace_period_seconds;
+            present.is_none_or(|pod| given(&pod).is_some_and(|given| given <= i64::from(grace)))
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Waits until the pod at home is seen as it was written.
+    async fn see(&self, written: Option<&Pod>) {
+        let Some(written) = written else { return };
+        let version = number(written.resource_version());
+        seen(|| {
+            let present = self.pods.get(Some(&self.key.0), &self.key.1);
+            present.is_none_or(|pod| number(pod.resource_version()) >= version)
+        })
+        .await;
+    }
+}
+
+/// Waits until it is so, ever less eagerly, and not for ever.
+async fn seen(is_so: impl Fn() -> bool) {
+    let wait = async {
+        let mut pause = LOOK;
+        while !is_so() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(200));
+        }
+    };
+    _ = tokio::time::timeout(SEEN, wait).await;
+}
+
+/// Versions are numbers that grow, which Kubernetes has come to promise.
+fn number(version: Option<String>) -> u64 {
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+fn how() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
+}
+
+/// Deletes the object of this UID, and no later one of the same name.
+fn only(uid: &str, grace: Option<u32>) -> DeleteParams {
+    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    DeleteParams { preconditions, grace_period_seconds: grace, ..DeleteParams::default() }
+}
+
+/// What is gone, or is another one by now, needs no more change.
+fn unless_gone<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        other => other.map(Some),
+    }
+}
