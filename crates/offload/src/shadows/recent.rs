@@ -98,7 +98,8 @@ impl Recent {
 /// Whether an answer about a pod is news to who sees this.
 fn counts(answer: &Answer, seen: Option<&Pod>) -> bool {
     match (answer, seen) {
-        (Answer::There(_), None) => true,
+        // One that goes and is not seen is gone: who deleted it has seen it.
+        (Answer::There(answer), None) => answer.metadata.deletion_timestamp.is_none(),
         (Answer::There(answer), Some(seen)) => is_behind(seen, answer.as_ref()),
         (Answer::Gone(uid), seen) => seen.is_some_and(|seen| seen.metadata.uid.as_ref() == Some(uid)),
     }
@@ -116,6 +117,9 @@ fn is_behind<K: Resource>(seen: &K, answer: &K) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
     use super::*;
 
     fn key() -> Key {
@@ -156,6 +160,16 @@ mod tests {
         recent.note_gone(&key(), "u1");
         assert_eq!(version(&recent, Some(pod("u1", "7"))), None);
         assert_eq!(version(&recent, Some(pod("u2", "9"))).as_deref(), Some("9"));
+        assert!(!recent.has(&key()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_was_to_go_and_went_at_once_is_not_waited_for() {
+        let (recent, mut going) = (Recent::default(), pod("u1", "7"));
+        going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        recent.note_pod(&key(), going);
+        assert_eq!(version(&recent, Some(pod("u1", "6"))).as_deref(), Some("7"));
+        assert_eq!(version(&recent, None), None);
         assert!(!recent.has(&key()));
     }
 
