@@ -66,7 +66,7 @@ async fn follows(stage: &Stage) -> Result<()> {
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
     for _ in 0..4 {
         let line = tokio::time::timeout(rig::wait::GENEROUSLY, lines.next_line()).await??;
-        ensure!(line.is_some_and(|line| line.starts_with("line ")), "the log ended");
+        ensure!(line.as_ref().is_some_and(|line| line.starts_with("line ")), "the log goes on with {line:?}");
     }
     child.kill().await?;
     Ok(())
