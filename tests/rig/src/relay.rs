@@ -53,7 +53,7 @@ impl Relay {
         let mut workers = Vec::new();
         for (from, by, to) in [(&left, &right, to[1]), (&right, &left, to[0])] {
             from.set_read_timeout(Some(GLANCE)).context("cannot set a timeout")?;
-            let (from, way) = (Arc::clone(from), Way { by: Arc::clone(by), to, under_way: BTreeMap::new() });
+            let (from, way) = (Arc::clone(from), Way { by: Arc::clone(by), to, queue: BTreeMap::new() });
             let (ended, passed) = (Arc::clone(&ended), Arc::clone(&passed));
             workers.push(thread::spawn(move || pass(&from, way, weather, &ended, &passed)));
         }
@@ -80,13 +80,13 @@ struct Way {
     by: Arc<UdpSocket>,
     to: SocketAddr,
     /// By when they are due, and in which order they came.
-    under_way: BTreeMap<(Instant, u64), Vec<u8>>,
+    queue: BTreeMap<(Instant, u64), Vec<u8>>,
 }
 
 impl Way {
     /// Sends what is due, and says how long nothing else is. What is not sent is lost, as it would be on a wire.
     fn send_due(&mut self, now: Instant) -> Duration {
-        while let Some(next) = self.under_way.first_entry() {
+        while let Some(next) = self.queue.first_entry() {
             let wait = next.key().0.saturating_duration_since(now);
             if !wait.is_zero() {
                 return wait.min(GLANCE);
@@ -126,7 +126,7 @@ fn pass(from: &UdpSocket, mut way: Way, weather: Weather, ended: &AtomicBool, pa
         let copies = usize::from(!is(weather.lost)) + usize::from(is(weather.doubled));
         for sent in std::iter::repeat_n(datagram, copies).chain(held.take()) {
             number += 1;
-            way.under_way.insert((Instant::now() + weather.time_of(number), number), sent);
+            way.queue.insert((Instant::now() + weather.time_of(number), number), sent);
         }
     }
 }

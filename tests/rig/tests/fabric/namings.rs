@@ -14,8 +14,7 @@ pub async fn try_the_others(mut pair: Pair<'_>) -> Result<Pair<'_>> {
         pair = take(pair, taken).await?;
         ensure!(pair.renamed()? == taken, "{taken:?} are taken, and {:?} renamed", pair.renamed()?);
         pair.works().await.with_context(|| format!("with {taken:?} taken"))?;
-        let [pods_there, _, pods_here, _] = taken;
-        if pods_there != pods_here {
+        if taken[0] != taken[2] {
             // The vector V2: pods of one are renamed, and those of the other are not.
             hops::are_as_named(&pair).await.with_context(|| format!("with {taken:?} taken"))?;
         }

@@ -13,7 +13,7 @@ use crate::pair::{NODES, Pair};
 pub async fn are_shown(pair: &Pair<'_>) -> Result<()> {
     let [here, there] = &pair.0;
     let addresses = Addresses::of(there.cluster).await?;
-    let mut expected = vec![format!("Chain LIQO-PRRT-MAP-CLS-{} ({})", here.id, here.cluster.plan.name)];
+    let mut expected = vec![format!("Chain LIQO-PRRT-MAP-CLS-{} ({}", here.id, here.cluster.plan.name)];
     for number in NODES {
         let node = Echo::process_of(there.cluster, number).ip;
         let address = addresses.map(&here.id, node).await?;
