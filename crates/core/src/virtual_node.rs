@@ -113,8 +113,10 @@ impl VirtualNode<'_> {
     fn put_agent_on(&self, status: &mut NodeStatus) {
         let Some(agent) = self.agent else { return };
         let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
-        status.addresses =
-            Some(vec![address("InternalIP", agent.ip().to_string()), address("Hostname", self.name.to_owned())]);
+        status.addresses = Some(vec![
+            address("InternalIP", agent.ip().to_string()),
+            address("Hostname", self.name.to_owned()),
+        ]);
         let kubelet_endpoint = Some(DaemonEndpoint { port: agent.port().into() });
         status.daemon_endpoints = Some(NodeDaemonEndpoints { kubelet_endpoint });
     }

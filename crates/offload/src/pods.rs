@@ -110,7 +110,9 @@ impl Agent {
         let wanted = self.wanted();
         let gone: Vec<String> =
             self.manned.keys().filter(|node| !wanted.contains_key(*node)).cloned().collect();
-        gone.iter().for_each(|node| self.give_up(node));
+        for node in &gone {
+            self.give_up(node);
+        }
         let mut has_failed = false;
         for (node, made_of) in wanted {
             let stays = self

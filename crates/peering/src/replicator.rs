@@ -108,7 +108,8 @@ pub fn start(
 impl Replicator {
     async fn run(self, tasks: Tasks, mut originals: Watched<DynamicObject>, kind: ApiResource) -> Result<()> {
         let ours = watcher::Config::default().labels(&labels::ORIGIN_ID.selector(&self.ends.us));
-        let limit = Limit { most: self.rule.most + LEFTOVERS, fits: |copy| size(copy) <= LARGEST, ..Limit::NONE };
+        let limit =
+            Limit { most: self.rule.most + LEFTOVERS, fits: |copy| size(copy) <= LARGEST, ..Limit::NONE };
         let mut copies =
             Watched::start_limited(&tasks, "copies", self.remote.clone(), ours.page_size(PAGE), kind, limit);
         loop {

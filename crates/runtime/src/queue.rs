@@ -162,7 +162,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
             None
         });
-        _ = tokio::time::timeout(Duration::from_secs(60), work).await;
+        _ = tokio::time::timeout(Duration::from_mins(1), work).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,8 +14,14 @@ const PEER: &str = "34750f98-bd59-8cfc-946d-a45aaabe933b";
 /// What a peer offers, and the node that it becomes: nothing that it claims takes the place of what we say.
 pub fn resource_offer(data: &[u8]) -> Read {
     let offer: ResourceOfferSpec = serde_json::from_slice(data).ok()?;
-    let node =
-        VirtualNode { name: NAME, cluster_id: PEER, offer: &offer, corrections: None, version: "v1.34.0", agent: None };
+    let node = VirtualNode {
+        name: NAME,
+        cluster_id: PEER,
+        offer: &offer,
+        corrections: None,
+        version: "v1.34.0",
+        agent: None,
+    };
     let network = NetworkStatus { state: NetworkState::Established, ..NetworkStatus::default() };
     let now = Timestamp::from_second(NOW).ok()?;
     let health = Health { signal: Signal::Alive { due: now }, network: &network, ending: false };

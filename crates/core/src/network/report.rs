@@ -187,9 +187,7 @@ pub fn is_news(shown: Option<&Connection>, seen: &Connection, age: Option<Durati
 
 /// Whether packets get to the pods behind a tunnel now, as far as it is shown.
 pub fn reaches(shown: Option<&Connection>) -> bool {
-    shown.is_some_and(|shown| {
-        shown.status == Some(ConnectionStatus::Connected) && shown.silent != Some(true)
-    })
+    shown.is_some_and(|shown| shown.status == Some(ConnectionStatus::Connected) && shown.silent != Some(true))
 }
 
 /// What is shown, but for where the peer is, and for figures.

@@ -32,7 +32,14 @@ fn offer(labels: &Value) -> ResourceOfferSpec {
 }
 
 fn peer<'a>(offer: &'a ResourceOfferSpec, corrections: Option<&'a NodeLabels>) -> VirtualNode<'a> {
-    VirtualNode { name: "liqo-milan-0a1b2c", cluster_id: PEER, offer, corrections, version: "v1.34.0-ferro", agent: None }
+    VirtualNode {
+        name: "liqo-milan-0a1b2c",
+        cluster_id: PEER,
+        offer,
+        corrections,
+        version: "v1.34.0-ferro",
+        agent: None,
+    }
 }
 
 fn network(state: NetworkState) -> NetworkStatus {

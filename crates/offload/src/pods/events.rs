@@ -21,7 +21,7 @@ use super::room::Room;
 
 const AGENT: &str = "ferro-agent";
 /// What was told longer ago was told before, by whoever led then.
-const OLD: Duration = Duration::from_secs(60);
+const OLD: Duration = Duration::from_mins(1);
 /// The longest message that an API server takes.
 const LONGEST: usize = 1024;
 /// So many are told in one go, so that a cluster that tells much does not keep this one busy.
