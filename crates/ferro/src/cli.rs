@@ -5,7 +5,7 @@ use ferro_api::discovery::Decision;
 
 use crate::commands::{
     add, completion, crds, decide, discovery, explain, install, namespaces, network, offload, peer, peers,
-    probe, remove, status, tenant, tenants, token, trace, uninstall, unoffload, unpeer,
+    pods, probe, remove, status, tenant, tenants, token, trace, uninstall, unoffload, unpeer,
 };
 use crate::roles::{self, Role};
 
@@ -45,6 +45,7 @@ enum Command {
     Offload(offload::Args),
     Unoffload(unoffload::Args),
     Namespaces(namespaces::Args),
+    Pods(pods::Args),
     Explain(explain::Args),
     Tenants(tenants::Args),
     Tenant(tenant::Args),
@@ -87,6 +88,7 @@ impl Cli {
             Command::Offload(args) => offload::run(&args),
             Command::Unoffload(args) => unoffload::run(&args),
             Command::Namespaces(args) => namespaces::run(&args),
+            Command::Pods(args) => pods::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Tenants(args) => tenants::run(&args),
             Command::Tenant(args) => tenant::run(&args),

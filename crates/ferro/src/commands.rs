@@ -12,6 +12,7 @@ pub(crate) mod network;
 pub(crate) mod offload;
 pub(crate) mod peer;
 pub(crate) mod peers;
+pub(crate) mod pods;
 pub(crate) mod probe;
 pub(crate) mod remove;
 pub(crate) mod status;

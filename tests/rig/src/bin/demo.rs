@@ -130,10 +130,62 @@ async fn show_namespaces(story: &Story, rome: &Cluster, turin: &Cluster) -> Resu
     let namespaces = turin.kubectl(&there).await?;
     ensure!(namespaces.contains("shop-"), "turin has no namespace for shop: {namespaces}");
     story.show(&format!("kubectl --context turin {}", there.join(" ")), &namespaces);
+    show_pods(story, rome, turin).await?;
     let said = ferro(rome, &["unoffload", "shop", "--wait"]).await?;
     story.show("ferro unoffload shop --wait", &said);
     let left = turin.kubectl(&["get", "namespaces", "-o", "name"]).await?;
     ensure!(!left.contains("shop-"), "something is left on turin: {left}");
+    Ok(())
+}
+
+/// A Deployment that is too large for one cluster runs on two, and nobody who uses it can tell.
+async fn show_pods(story: &Story, rome: &Cluster, turin: &Cluster) -> Result<()> {
+    let manifest = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {app: web}}
+      containers:
+      - name: echo
+        image: rig/testbox:1
+        args: [serve]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+";
+    rome.apply(manifest).await?;
+    let wait = ["-n", "shop", "rollout", "status", "deployment/web", "--timeout=180s"];
+    let said = rome.kubectl(&wait).await?;
+    story.show(
+        "kubectl --context rome -n shop rollout status deployment/web",
+        said.lines().last().unwrap_or_default(),
+    );
+    let pods = ferro(rome, &["pods", "-n", "shop"]).await?;
+    ensure!(pods.contains("turin") && pods.contains("(home)"), "they do not run on both: {pods}");
+    story.show("ferro pods -n shop", &pods);
+    let away = "jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{'\\n'}{end}";
+    let placed = rome.kubectl(&["-n", "shop", "get", "pods", "-l", "app=web", "-o", away]).await?;
+    let pod = placed.lines().find_map(|line| line.strip_prefix("liqo-")?.split(' ').nth(1));
+    let pod = pod.with_context(|| format!("no pod runs on turin: {placed}"))?;
+    let said =
+        rome.kubectl(&["-n", "shop", "exec", pod, "--", "testbox", "get", "http://127.0.0.1:8080/"]).await?;
+    story.show(
+        &format!("kubectl --context rome -n shop exec {pod} -- testbox get http://127.0.0.1:8080/"),
+        &said,
+    );
+    let there = turin.kubectl(&["get", "pods", "-A", "-l", "virtualkubelet.liqo.io/shadowed"]).await?;
+    story.show("kubectl --context turin get pods -A -l virtualkubelet.liqo.io/shadowed", &there);
+    rome.kubectl(&["-n", "shop", "delete", "deployment", "web", "--cascade=foreground", "--timeout=180s"])
+        .await?;
     Ok(())
 }
 
