@@ -49,6 +49,7 @@ const TEMPLATES: [(&str, &str); 15] = templates![
     "node.yaml",
     "offloading-policy.yaml",
     "offloading-rbac.yaml",
+    "pods-policy.yaml",
     "tenancy-policy.yaml",
     "tenant-policy.yaml",
     "tenant-rbac.yaml",

@@ -140,10 +140,12 @@ async fn with_a_token_a_peer_lets_us_in_and_is_then_left_alone() {
     assert_eq!(request.auth_url(), home.own.reach.auth.as_ref());
     assert!(home.api.get(&format!("{SECRETS}/{}", crate::tokens::NAME)).is_some());
 
-    let calls = home.api.calls();
-    assert!(calls.len() <= 9, "{calls:?}");
+    // Watches of kinds that this API does not have begin again now and then, which is nobody's work.
+    let writes = || home.api.calls().into_iter().filter(|call| !call.starts_with("GET ")).collect::<Vec<_>>();
+    let written = writes();
+    assert!(written.len() <= 5, "{written:?}");
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(home.api.calls().len(), calls.len(), "at rest nothing is written: {:?}", home.api.calls());
+    assert_eq!(writes(), written, "at rest nothing is written");
 }
 
 #[tokio::test]

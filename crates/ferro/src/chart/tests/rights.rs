@@ -94,11 +94,19 @@ fn no_role_in_a_tenants_namespace_makes_pods_or_grants_rights() {
     let of = |name: &str| rights(&find(&objects, "ClusterRole", &format!("ferro-tenant-{name}"))["rules"]);
     for name in ["peer", "owner", "viewer", "editor", "admin"] {
         let rights = of(name);
-        for fence in ["pods", "pods/log", "limitranges", "networkpolicies", "resourcequotas", "tenants"] {
+        for fence in ["pods/log", "limitranges", "networkpolicies", "resourcequotas", "tenants"] {
             assert!(rights.get(fence).is_none_or(|verbs| *verbs == reads), "{name}: {fence}");
         }
-        for power in ["rolebindings", "roles", "serviceaccounts/token", "namespaces", "pods/exec", "*"] {
+        for power in ["rolebindings", "roles", "serviceaccounts/token", "namespaces", "*"] {
             assert!(!rights.contains_key(power), "{name}: {power}");
+        }
+        // Whoever may have pods run may end them, and run commands in them.
+        let runs = ["peer", "admin"].contains(&name);
+        let mut of_pods = reads.clone();
+        of_pods.extend(runs.then(|| "delete".to_owned()));
+        assert!(rights.get("pods").is_none_or(|verbs| *verbs == of_pods), "{name}");
+        for way in ["pods/attach", "pods/exec", "pods/portforward"] {
+            assert_eq!(rights.contains_key(way), runs, "{name}: {way}");
         }
     }
     assert!(of("viewer").values().all(|verbs| *verbs == reads), "who looks changes nothing");
@@ -153,7 +161,7 @@ fn the_gateway_renews_its_own_lease_and_no_other() {
     let rights = rights(&find(&objects, "Role", GATEWAY)["rules"]);
     let of = |subject: &str| rights[subject].iter().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(of("leases"), ["create"]);
-    assert_eq!(of("leases=ferro-gateway"), ["patch"]);
+    assert_eq!(of("leases=ferro-gateway"), ["get", "patch"]);
     let policy = &find(&objects, "ValidatingAdmissionPolicy", GATEWAY)["spec"];
     let covered = policy["matchConstraints"]["resourceRules"].as_array().unwrap().iter();
     assert!(covered.clone().any(|rule| rule["resources"] == json!(["leases"])), "{policy}");
