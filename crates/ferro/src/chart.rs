@@ -37,7 +37,7 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 15] = templates![
+const TEMPLATES: [(&str, &str); 16] = templates![
     "auth-rbac.yaml",
     "auth.yaml",
     "clusterconfig.yaml",
