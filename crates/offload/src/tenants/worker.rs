@@ -31,6 +31,8 @@ const PACE: Pace = Pace { burst: 30, every: Duration::from_secs(1) };
 const SHOW: Duration = Duration::from_secs(3);
 /// A watch that somebody else's write reaches takes about as long.
 const SOON: Duration = Duration::from_millis(200);
+/// How often is looked whether a watch has seen a write.
+const GLANCE: Duration = Duration::from_millis(5);
 /// A watch that has not seen a write after this long never will: somebody else was faster.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -125,7 +127,7 @@ impl Worker {
     /// Writes; says whether somebody else was faster, so that the watches know something new in a moment.
     async fn work(&mut self, view: &View, writes: Vec<Write>) -> Result<bool> {
         let outcome = self.office.hand.perform(view, writes).await;
-        self.wait_for(outcome.unseen).await;
+        wait_for(outcome.unseen).await;
         for (namespace, trouble) in &outcome.troubles {
             warn!(tenant = self.tenant, namespace, trouble, "will be tried again");
         }
@@ -152,24 +154,8 @@ impl Worker {
         for notice in &plan.notices {
             self.office.hand.tell(view, notice).await;
         }
-        self.wait_for(unseen).await;
+        wait_for(unseen).await;
         Ok(later)
-    }
-
-    /// Waits until the watches have seen what was written. Whatever rings meanwhile is looked at afterwards anyway.
-    async fn wait_for(&self, mut unseen: Vec<Check>) {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            unseen.retain(|check| !check());
-            if unseen.is_empty() || Instant::now() >= end {
-                return;
-            }
-            tokio::select! {
-                () = self.bell.notified() => {}
-                // The Tenant itself is watched without a bell.
-                () = tokio::time::sleep(GATHER) => {}
-            }
-        }
     }
 
     /// When to try again what is in trouble.
@@ -186,6 +172,19 @@ impl Worker {
     fn fail(&mut self) -> Instant {
         self.failures = self.failures.saturating_add(1);
         Instant::now() + pause(self.failures)
+    }
+}
+
+/// Waits until the watches have seen what was written. The bell is left alone: what rings meanwhile may be about
+/// something else, and is heard afterwards.
+async fn wait_for(mut unseen: Vec<Check>) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        unseen.retain(|check| !check());
+        if unseen.is_empty() || Instant::now() >= end {
+            return;
+        }
+        tokio::time::sleep(GLANCE).await;
     }
 }
 
