@@ -177,9 +177,9 @@ spec:
     let pod = placed.lines().find_map(|line| line.strip_prefix("liqo-")?.split(' ').nth(1));
     let pod = pod.with_context(|| format!("no pod runs on turin: {placed}"))?;
     let said =
-        rome.kubectl(&["-n", "shop", "exec", pod, "--", "testbox", "get", "http://127.0.0.1:8080/"]).await?;
+        rome.kubectl(&["-n", "shop", "exec", pod, "--", "/testbox", "get", "http://127.0.0.1:8080/"]).await?;
     story.show(
-        &format!("kubectl --context rome -n shop exec {pod} -- testbox get http://127.0.0.1:8080/"),
+        &format!("kubectl --context rome -n shop exec {pod} -- /testbox get http://127.0.0.1:8080/"),
         &said,
     );
     let there = turin.kubectl(&["get", "pods", "-A", "-l", "virtualkubelet.liqo.io/shadowed"]).await?;
