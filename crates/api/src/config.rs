@@ -5,6 +5,7 @@ mod auth;
 mod cluster_config;
 mod discovery;
 mod liqonet;
+mod reflection;
 mod tenancy;
 
 pub use advertisement::{
@@ -17,4 +18,5 @@ pub use cluster_config::{
 };
 pub use discovery::DiscoveryConfig;
 pub use liqonet::{LiqonetConfig, NetworkMode, Reach};
+pub use reflection::{ReflectionConfig, ReflectionMode};
 pub use tenancy::{PodSecurity, TenancyConfig};

@@ -9,6 +9,7 @@ pub mod finalizer;
 pub mod health;
 pub mod leader;
 pub mod logs;
+pub mod memory;
 pub mod places;
 pub mod queue;
 pub mod shutdown;

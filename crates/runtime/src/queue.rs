@@ -2,17 +2,25 @@
 //! on at once.
 //!
 //! Guarantees: a name that is asked for while it is worked on is worked on again afterwards; a name that fails delays
-//! no other. Assumptions: the work is level-triggered, so that one turn serves for many reasons.
+//! no other, nor does one whose work panics, which is tried again. Assumptions: the work is level-triggered, so that one
+//! turn serves for many reasons.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::error;
+
+/// Nothing is put off for longer: clocks end somewhere, and what is computed from what others say may be beyond it.
+const FARTHEST: Duration = Duration::from_hours(24 * 365);
+/// A name whose work panics is worked on again after so long.
+const AFTER_A_FAULT: Duration = Duration::from_secs(30);
 
 /// Names that wait for work. Clones are the same queue.
 #[derive(Debug)]
@@ -25,9 +33,20 @@ pub struct Queue<K> {
 struct State<K> {
     waiting: VecDeque<K>,
     known: HashSet<K>,
-    later: HashMap<K, Instant>,
+    later: Later<K>,
     busy: HashSet<K>,
 }
+
+/// Names that wait for their time, found by either: a wake costs what is due, however many wait.
+#[derive(Debug)]
+struct Later<K> {
+    places: HashMap<K, Place>,
+    order: BTreeMap<Place, K>,
+    count: u64,
+}
+
+/// A time, and a number that tells names of the same time apart.
+type Place = (Instant, u64);
 
 impl<K> Clone for Queue<K> {
     fn clone(&self) -> Self {
@@ -40,7 +59,7 @@ impl<K> Default for Queue<K> {
         let state = State {
             waiting: VecDeque::new(),
             known: HashSet::new(),
-            later: HashMap::new(),
+            later: Later::new(),
             busy: HashSet::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), bell: Arc::default() }
@@ -54,12 +73,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.bell.notify_one();
     }
 
-    /// Asks for work on a name after so long, unless it is worked on before that anyway.
+    /// Asks for work on a name after so long, or after a year, unless it is worked on before that anyway.
     pub fn push_after(&self, name: K, pause: Duration) {
-        let at = Instant::now() + pause;
-        let mut state = self.lock();
-        let earliest = state.later.get(&name).map_or(at, |before| at.min(*before));
-        state.later.insert(name, earliest);
+        let at = Instant::now() + pause.min(FARTHEST);
+        self.lock().later.put(name, at);
         self.bell.notify_one();
     }
 
@@ -88,13 +105,17 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 while running.len() < at_once {
                     let Some(name) = state.take() else { break };
                     let turn = work(name.clone());
-                    running.push(async move { (name, turn.await) });
+                    running.push(async move { (name, AssertUnwindSafe(turn).catch_unwind().await) });
                 }
                 wake
             };
             tokio::select! {
-                Some((name, again)) = running.next() => {
+                Some((name, ended)) = running.next() => {
                     self.lock().done(&name);
+                    let again = ended.unwrap_or_else(|_| {
+                        error!("a fault in the work on one of many; it will be tried again");
+                        Some(AFTER_A_FAULT)
+                    });
                     if let Some(pause) = again {
                         self.push_after(name, pause);
                     }
@@ -119,13 +140,10 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     /// Moves what is due among those that wait; says when the next one is.
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
-        let due: Vec<K> =
-            self.later.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
-        for name in due {
-            self.later.remove(&name);
+        while let Some(name) = self.later.take(now) {
             self.push(name);
         }
-        self.later.values().min().copied()
+        self.later.first()
     }
 
     /// The first name that nobody works on.
@@ -140,6 +158,45 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     fn done(&mut self, name: &K) {
         self.busy.remove(name);
+    }
+}
+
+impl<K> Later<K> {
+    fn new() -> Self {
+        Self { places: HashMap::new(), order: BTreeMap::new(), count: 0 }
+    }
+
+    /// When the first of them is due.
+    fn first(&self) -> Option<Instant> {
+        self.order.first_key_value().map(|((at, _), _)| *at)
+    }
+}
+
+impl<K: Clone + Eq + Hash> Later<K> {
+    /// From now on a name waits for this time, unless it does for an earlier one.
+    fn put(&mut self, name: K, at: Instant) {
+        if self.places.get(&name).is_some_and(|(before, _)| *before <= at) {
+            return;
+        }
+        self.remove(&name);
+        self.count += 1;
+        let place = (at, self.count);
+        self.places.insert(name.clone(), place);
+        self.order.insert(place, name);
+    }
+
+    fn remove(&mut self, name: &K) {
+        if let Some(place) = self.places.remove(name) {
+            self.order.remove(&place);
+        }
+    }
+
+    /// The first of them, if it is due.
+    fn take(&mut self, now: Instant) -> Option<K> {
+        let first = self.order.first_entry().filter(|first| first.key().0 <= now)?;
+        let name = first.remove();
+        self.places.remove(&name);
+        Some(name)
     }
 }
 
@@ -206,5 +263,50 @@ mod tests {
         queue.push("now");
         worked_off(&queue, 2, &turns).await;
         assert_eq!(turns.into_inner(), ["now", "late", "early"]);
+    }
+
+    #[test]
+    fn what_is_due_comes_in_the_order_of_its_time_and_leaves_nothing_behind() {
+        let (mut later, begin) = (Later::new(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        for (name, seconds) in [("a", 30), ("b", 20), ("c", 20), ("a", 10), ("b", 40), ("d", 15), ("e", 50)] {
+            later.put(name, at(seconds));
+        }
+        later.remove(&"d");
+        assert_eq!(later.first(), Some(at(10)));
+        let mut due = |now| std::iter::from_fn(|| later.take(now)).collect::<Vec<_>>();
+        assert!(due(at(9)).is_empty());
+        assert_eq!(due(at(20)), ["a", "b", "c"]);
+        assert_eq!((later.first(), later.places.len(), later.order.len()), (Some(at(50)), 1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_in_the_work_on_one_name_is_none_of_another() {
+        let (queue, turns) = (Queue::default(), RefCell::new(Vec::new()));
+        for name in ["bad", "good"] {
+            queue.push(name);
+        }
+        let work = queue.work(1, |name| {
+            turns.borrow_mut().push(name);
+            async move {
+                assert_ne!(name, "bad", "a fault");
+                None
+            }
+        });
+        _ = tokio::time::timeout(AFTER_A_FAULT + Duration::from_secs(1), work).await;
+        assert_eq!(turns.into_inner(), ["bad", "good", "bad"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_no_clock_reaches_delays_no_other() {
+        let (queue, turns) = (Queue::default(), RefCell::new(Vec::new()));
+        queue.push("far");
+        queue.push_after("near", Duration::from_secs(10));
+        let work = queue.work(1, |name| {
+            turns.borrow_mut().push(name);
+            async move { (name == "far").then_some(Duration::MAX) }
+        });
+        _ = tokio::time::timeout(Duration::from_mins(1), work).await;
+        assert_eq!(turns.into_inner(), ["far", "near"]);
     }
 }

@@ -1,8 +1,11 @@
 //! The end of a process: one token that every task watches, and a bounded wait for them to finish.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use futures::FutureExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,11 +44,14 @@ impl Tasks {
         Self { token: self.token.child_token(), tracker: TaskTracker::new() }
     }
 
-    /// Starts a task that is dropped at the end, at whatever point it waits.
+    /// Starts a task that is dropped at the end, at whatever point it waits. One that panics has failed.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = Result<()>> + Send + 'static) {
         let token = self.token.clone();
+        // What it leaves half done is used by nobody: those that have it in common with it end as well.
+        let task = AssertUnwindSafe(task).catch_unwind();
         self.tracker.spawn(async move {
-            match token.run_until_cancelled(task).await {
+            let ended = token.run_until_cancelled(task).await;
+            match ended.map(|ended| ended.unwrap_or_else(|panic| Err(panicked(&*panic)))) {
                 // At the end tasks fail because others have ended before them.
                 Some(Err(error)) if token.is_cancelled() => {
                     tracing::debug!(task = name, error = format!("{error:#}"), "a task ended in mid-way");
@@ -70,6 +76,12 @@ impl Tasks {
         }
     }
 
+    /// Tells all tasks to end and waits for none. It is said before whatever they work with is let go, so that nobody takes
+    /// that for a failure.
+    pub fn dismiss(&self) {
+        self.token.cancel();
+    }
+
     /// Whether the end was said, by somebody or by a task that failed.
     pub fn have_ended(&self) -> bool {
         self.token.is_cancelled()
@@ -79,6 +91,13 @@ impl Tasks {
     pub async fn ended(&self) {
         self.token.cancelled().await;
     }
+}
+
+/// What a task has said when it panicked.
+fn panicked(panic: &(dyn Any + Send)) -> anyhow::Error {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    anyhow!("it panicked: {}", said.unwrap_or("nobody knows why"))
 }
 
 #[cfg(test)]
@@ -92,6 +111,36 @@ mod tests {
         tasks.spawn("fails", async { anyhow::bail!("it cannot") });
         tasks.ended().await;
         tasks.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_has_failed_and_ends_those_that_were_started_with_it() {
+        let parent = Tasks::default();
+        let child = parent.child();
+        child.spawn("waits", std::future::pending());
+        child.spawn("panics", async { panic!("it cannot") });
+        child.ended().await;
+        child.end().await;
+        assert!(child.tracker.is_empty() && !parent.have_ended());
+    }
+
+    #[tokio::test]
+    async fn who_is_dismissed_knows_it_before_anything_else_happens() {
+        let tasks = Tasks::default();
+        let (held, mut letting_go) = tokio::sync::watch::channel(());
+        tasks.spawn("waits", async move { Ok(letting_go.changed().await?) });
+        tasks.dismiss();
+        drop(held);
+        assert!(tasks.have_ended());
+        tasks.end().await;
+        assert!(tasks.tracker.is_empty());
+    }
+
+    #[test]
+    fn what_a_task_says_when_it_panics_is_told() {
+        let words: [Box<dyn Any + Send>; 3] = [Box::new("one"), Box::new("two".to_owned()), Box::new(3)];
+        let told = words.map(|word| panicked(&*word).to_string());
+        assert_eq!(told, ["it panicked: one", "it panicked: two", "it panicked: nobody knows why"]);
     }
 
     #[tokio::test]

@@ -8,7 +8,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AdvertisementConfig, AuthConfig, DiscoveryConfig, LiqonetConfig, TenancyConfig};
+use super::{
+    AdvertisementConfig, AuthConfig, DiscoveryConfig, LiqonetConfig, ReflectionConfig, TenancyConfig,
+};
 use crate::schema;
 
 const DASHBOARD_LABEL: &str = "liqo-dashboard";
@@ -61,6 +63,10 @@ pub struct ClusterConfigSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenancy_config: Option<TenancyConfig>,
 
+    /// What of an offloaded namespace is copied to the clusters that it uses, beside its pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reflection_config: Option<ReflectionConfig>,
+
     /// Which objects are copied to peers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatcher_config: Option<DispatcherConfig>,
@@ -104,6 +110,11 @@ impl ClusterConfigSpec {
     /// The section, with every default where it is left out.
     pub fn tenancy(&self) -> TenancyConfig {
         self.tenancy_config.clone().unwrap_or_default()
+    }
+
+    /// The section, with every default where it is left out.
+    pub fn reflection(&self) -> ReflectionConfig {
+        self.reflection_config.clone().unwrap_or_default()
     }
 
     /// The kinds to copy to peers, beside those that a peering itself needs.

@@ -16,3 +16,7 @@ pub const TUNNEL: &str = "net.liqo.io/tunnel";
 pub const ADDRESSES: &str = "net.liqo.io/addresses";
 /// On a Tenant: its namespaces are removed first.
 pub const TENANT: &str = "tenancy.liqo.io/namespaces";
+/// On a claim that waits for its volume: what was made for it on a peer is noted down in a volume, or removed, first.
+pub const CLAIM: &str = "storage.liqo.io/claim";
+/// On a volume that stands for a claim on a peer: that claim is removed first, where the reclaim policy says so.
+pub const VOLUME: &str = "storage.liqo.io/volume";

@@ -10,6 +10,8 @@ pub const ENABLED: Mark = Mark { key: "liqo.io/enabled", value: "true" };
 pub const REPLICATION: Mark = Mark { key: "liqo.io/replication", value: "true" };
 /// On an object that was copied here from the peer named by [`ORIGIN_ID`].
 pub const REPLICATED: Mark = Mark { key: "liqo.io/replicated", value: "true" };
+/// On a copy of an object of another cluster, the one named by [`ORIGIN_ID`]: it follows its original, and goes with it.
+pub const REFLECTED: Mark = Mark { key: "reflection.liqo.io/reflected", value: "true" };
 /// On an EndpointSlice that reflects endpoints of another cluster.
 pub const REFLECTED_SLICE: Mark =
     Mark { key: "endpointslice.kubernetes.io/managed-by", value: "reflection.liqo.io" };
@@ -18,6 +20,10 @@ pub const REFLECTED_SLICE: Mark =
 pub const OFFLOADED: Mark = Mark { key: "offloading.liqo.io/admitted", value: "true" };
 /// On a pod that was made from a ShadowPod. Only our own controller may set it.
 pub const SHADOWED: Mark = Mark { key: "virtualkubelet.liqo.io/shadowed", value: "true" };
+/// On a Secret with the tokens of a pod that runs elsewhere.
+pub const TOKENS: Mark = Mark { key: "virtualkubelet.liqo.io/tokens", value: "true" };
+/// On a claim in the namespace of the installation that gets a volume of this cluster for another claim.
+pub const STAND_IN: Mark = Mark { key: "storage.liqo.io/stand-in", value: "true" };
 /// On everything that an installation consists of.
 pub const PART_OF: Mark = Mark { key: "app.kubernetes.io/part-of", value: "ferrofluid" };
 

@@ -110,14 +110,25 @@ pub struct EndpointMapping {
     #[schemars(transform = schema::at_most(45))]
     pub ip: String,
 
-    /// The peers, by their cluster identifiers, to which the endpoint is reflected.
+    /// The peers, by their cluster identifiers, for which somebody has asked for it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", with = "set_as_map")]
     #[schemars(with = "BTreeMap<String, String>", transform = schema::set_as_map(16_384))]
     pub cluster_mappings: BTreeSet<String>,
 
+    /// The peers, by their cluster identifiers, to which an EndpointSlice is reflected that names it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty", with = "set_as_map")]
+    #[schemars(with = "BTreeMap<String, String>", transform = schema::set_as_map(16_384))]
+    pub reflected_to: BTreeSet<String>,
+
     /// Whether it is reflected to all peers: a node of this cluster, with the reach full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_clusters: Option<bool>,
+
+    /// The peer, by its cluster identifier, to which it is reflected as its own: a pod that runs here for it, with the
+    /// reach strict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = schema::at_most(63))]
+    pub guest_of: Option<String>,
 }
 
 impl EndpointMapping {
