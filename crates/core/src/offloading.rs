@@ -4,7 +4,8 @@
 //! A `NamespaceOffloading`, or the label `liqo.io/enabled`, extends a namespace over the clusters that its selector
 //! matches: the object is held by a finalizer, the Namespace is marked for the webhook, and each of those clusters gets an
 //! entry in its `NamespaceMap`, which is copied there. What comes back in the status of the map is shown in the status of
-//! the offloading. Back: the entries go, then what there is over there, then the conditions, then the finalizer.
+//! the offloading. Back: that it goes is shown, by which the agent of the node deletes its pods ([`standing`]); when these
+//! are gone the entries go, then what there is over there, then the conditions, then the finalizer.
 //!
 //! # Guarantees
 //! - [`Index`] is told what changed and looks at nothing else: one namespace more among a hundred costs what it costs
@@ -12,6 +13,8 @@
 //! - Nothing is remembered that is not in the API: an index that is filled anew comes to the same plan. Performing any
 //!   part of a plan, and planning again, comes to the same end. At rest the plan is empty.
 //! - What a person made is never overwritten or deleted by the label.
+//! - The entry of a namespace that is dropped stays while its pods are there, or nobody knows ([`Occupants`]), unless force,
+//!   a peer that is lost, or the end of the peering releases it. An offloading that lost its finalizer is held again first.
 //! - An offloading that goes waits for other clusters, unless its own force, or the end of the peering, releases it. The
 //!   end of a peering waits for the map instead.
 //!
@@ -25,9 +28,11 @@ mod index;
 mod judgement;
 mod maps;
 mod name;
+mod occupants;
 mod plan;
 mod refusal;
 mod report;
+mod standing;
 mod wish;
 
 use ferro_api::offloading::NamespaceOffloading;
@@ -38,7 +43,9 @@ pub use crate::peering::Notice;
 pub use cluster::map_is_for;
 pub use index::Index;
 pub use name::{NameError, remote_name};
+pub use occupants::Occupants;
 pub use refusal::REFUSED;
+pub use standing::{Standing, standing};
 pub use wish::{Wish, wish};
 
 /// The one name that a `NamespaceOffloading` can have.
@@ -120,6 +127,14 @@ impl Write {
             | Self::LetGoMap(cluster)
             | Self::AbandonMap(cluster) => Subject::Cluster(cluster),
         }
+    }
+
+    /// The entries that it takes from a map one by one: cluster and namespace.
+    pub fn dropped(&self) -> Vec<(&str, &str)> {
+        let Self::PatchMap(cluster, patch) = self else { return Vec::new() };
+        let entries = patch.pointer("/spec/desiredMapping").and_then(Value::as_object);
+        let dropped = entries.into_iter().flatten().filter(|(_, name)| name.is_null());
+        dropped.map(|(namespace, _)| (cluster.as_str(), namespace.as_str())).collect()
     }
 
     /// When it is to be done.

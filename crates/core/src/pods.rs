@@ -16,11 +16,13 @@
 //! - Snapshots have seen all that was written for the pod before.
 //! - A consumer sees the pods of its own namespaces on the provider, so that their status need not be copied.
 
+pub mod chain;
 pub mod fields;
 pub mod home;
 pub mod inward;
 pub mod outward;
 pub mod provider;
 mod refusal;
+pub mod tokens;
 
 pub use refusal::Refusal;

@@ -48,6 +48,12 @@ impl ResourceMap {
         self.0.insert(name.into(), amount);
     }
 
+    /// Sets a limit of a resource, unless there is a lower one.
+    pub fn tighten(&mut self, name: &str, limit: Amount) {
+        let present = self.0.entry(name.to_owned()).or_insert(limit);
+        *present = (*present).min(limit);
+    }
+
     /// The names of the resources.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)

@@ -9,6 +9,7 @@
 //! whoever wrote it means something else.
 
 mod requirement;
+pub mod text;
 
 use std::collections::BTreeMap;
 

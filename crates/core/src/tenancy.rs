@@ -84,6 +84,8 @@ pub struct Snapshot<'a> {
     pub delegations: &'a [&'a TenantDelegation],
     /// The networks of the consumer, under the names that they have here.
     pub views: &'a [IpNet],
+    /// Whether somebody else joins the networks, so that nobody here knows those of the consumer.
+    pub is_joined_elsewhere: bool,
     /// The networks of this cluster.
     pub own: &'a [IpNet],
     /// What went wrong with a namespace, by its name. Nothing more is tried there in this plan.

@@ -15,6 +15,7 @@
 
 mod conditions;
 mod labels;
+pub mod ports;
 
 use std::net::SocketAddr;
 

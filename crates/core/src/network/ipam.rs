@@ -7,6 +7,9 @@
 //!   answer, also after a restart; what nobody uses any more is free again, once it has rested.
 //! - Assumptions: the caller stores the value before it tells anybody what came of a change.
 
+mod mapping;
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -21,6 +24,9 @@ use super::{
     Unlike, map_to_network, replacement,
 };
 
+pub use mapping::{Asker, Mapping};
+use names::Names;
+
 /// The networks of this cluster, and those that it must not hand out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnNetworks {
@@ -34,32 +40,6 @@ pub struct OwnNetworks {
     pub pools: Vec<IpNet>,
     /// What peers reach.
     pub reach: Reach,
-}
-
-/// An endpoint that is published: none that is a pod of this cluster, unless peers reach only what is published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// What stands for it, under our own name: an address of our external network; for a pod, its own.
-    pub ip: IpAddr,
-    /// The peers to which it is published because somebody asked for it.
-    pub peers: BTreeSet<String>,
-    /// Whether it is published to all peers, without being asked for: a node, by full reach.
-    pub to_all: bool,
-}
-
-impl Mapping {
-    fn new(ip: IpAddr) -> Self {
-        Self { ip, peers: BTreeSet::new(), to_all: false }
-    }
-
-    fn is_for(&self, peer: &str) -> bool {
-        self.to_all || self.peers.contains(peer)
-    }
-
-    /// Whether it is kept for nobody.
-    pub(super) fn is_idle(&self) -> bool {
-        !self.to_all && self.peers.is_empty()
-    }
 }
 
 /// Why networks cannot be used.
@@ -240,7 +220,9 @@ impl Ipam {
         let before = self.peers.remove(peer);
         self.rest(peer, before, now);
         for endpoint in self.published_to(peer) {
-            self.unmap(peer, endpoint, now);
+            for asker in [Asker::Caller, Asker::Slices] {
+                self.unmap_for(asker, peer, endpoint, now);
+            }
         }
     }
 
@@ -250,17 +232,29 @@ impl Ipam {
         published.map(|(endpoint, _)| *endpoint).collect()
     }
 
-    /// The address at which a peer reaches an endpoint.
-    pub fn map(&mut self, peer: &str, endpoint: IpAddr, now: Timestamp) -> Result<IpAddr, MapError> {
-        self.map_beside(&BTreeSet::new(), peer, endpoint, now)
+    /// Whether somebody asked for an endpoint to be published to a peer.
+    pub fn is_asked_for(&self, peer: &str, endpoint: IpAddr) -> bool {
+        self.mappings.get(&endpoint).is_some_and(|mapping| mapping.peers.contains(peer))
     }
 
-    /// The same, beside addresses of our external network that others use without having asked.
-    pub(super) fn map_beside(
+    /// The endpoints that slices had published to a peer.
+    pub fn reflected_to(&self, peer: &str) -> BTreeSet<IpAddr> {
+        let reflected = self.mappings.iter().filter(|(_, mapping)| mapping.reflected_to.contains(peer));
+        reflected.map(|(endpoint, _)| *endpoint).collect()
+    }
+
+    /// The address at which a peer reaches an endpoint, for whoever calls.
+    pub fn map(&mut self, peer: &str, endpoint: IpAddr, now: Timestamp) -> Result<IpAddr, MapError> {
+        self.map_for(Asker::Caller, &BTreeSet::new(), (peer, endpoint), now)
+    }
+
+    /// The address at which a peer reaches an endpoint, beside addresses of our external network that others use without
+    /// having asked.
+    pub fn map_for(
         &mut self,
+        asker: Asker,
         claimed: &BTreeSet<IpAddr>,
-        peer: &str,
-        endpoint: IpAddr,
+        (peer, endpoint): (&str, IpAddr),
         now: Timestamp,
     ) -> Result<IpAddr, MapError> {
         let agreement = self.peers.get(peer).ok_or_else(|| MapError::UnknownPeer(peer.to_owned()))?;
@@ -272,7 +266,7 @@ impl Ipam {
         if let Some(there) = ours.pods.outward(endpoint) {
             // Otherwise all pods are reached, and nothing is stored for one.
             if self.own.reach == Reach::Strict {
-                self.publish(peer, endpoint, endpoint);
+                self.publish(asker, peer, endpoint, endpoint);
             }
             return Ok(there);
         }
@@ -289,25 +283,30 @@ impl Ipam {
             Some(mapping) => mapping.ip,
             None => self.external.allocate_beside(claimed, now)?,
         };
-        self.publish(peer, endpoint, ip);
+        self.publish(asker, peer, endpoint, ip);
         external.outward(ip).ok_or(no_endpoint)
     }
 
-    fn publish(&mut self, peer: &str, endpoint: IpAddr, ip: IpAddr) {
+    fn publish(&mut self, asker: Asker, peer: &str, endpoint: IpAddr, ip: IpAddr) {
         let known = self.mappings.get(&endpoint).cloned();
         let mut mapping = known.unwrap_or_else(|| Mapping::new(ip));
-        if mapping.peers.insert(peer.to_owned()) {
+        if mapping.asked_by(asker).insert(peer.to_owned()) {
             self.mappings.insert_mut(endpoint, mapping);
         }
     }
 
-    /// Ends the publication of an endpoint to a peer. What was not published stays as it is.
+    /// Ends the publication of an endpoint to a peer, for whoever called.
     pub fn unmap(&mut self, peer: &str, endpoint: IpAddr, now: Timestamp) {
+        self.unmap_for(Asker::Caller, peer, endpoint, now);
+    }
+
+    /// Ends the publication of an endpoint to a peer, unless others have asked for it. What was not published stays as it
+    /// is.
+    pub(super) fn unmap_for(&mut self, asker: Asker, peer: &str, endpoint: IpAddr, now: Timestamp) {
         let Some(mut mapping) = self.mappings.get(&endpoint).cloned() else { return };
-        if !mapping.peers.remove(peer) {
-            return;
+        if mapping.asked_by(asker).remove(peer) {
+            self.keep(endpoint, mapping, now);
         }
-        self.keep(endpoint, mapping, now);
     }
 
     /// Keeps how an endpoint is published, unless that is for nobody.
@@ -353,6 +352,26 @@ impl Ipam {
         }
     }
 
+    /// The pods that are published to whom they belong.
+    pub(super) fn guests(&self) -> BTreeMap<IpAddr, String> {
+        let guests =
+            self.mappings.iter().filter_map(|(pod, mapping)| Some((*pod, mapping.guest_of.clone()?)));
+        guests.collect()
+    }
+
+    /// Publishes a pod to whom it belongs.
+    pub(super) fn lodge(&mut self, pod: IpAddr, peer: &str) {
+        let known = self.mappings.get(&pod).cloned().unwrap_or_else(|| Mapping::new(pod));
+        self.mappings.insert_mut(pod, Mapping { guest_of: Some(peer.to_owned()), ..known });
+    }
+
+    /// Leaves a pod to those for whom somebody asked.
+    pub(super) fn dismiss(&mut self, pod: IpAddr, now: Timestamp) {
+        if let Some(mapping) = self.mappings.get(&pod).cloned() {
+            self.keep(pod, Mapping { guest_of: None, ..mapping }, now);
+        }
+    }
+
     /// Where a pod of a peer, by the address that it has there, is reached from here.
     pub fn home_pod_ip(&self, peer: &str, ip: IpAddr) -> Result<IpAddr, MapError> {
         let agreement = self.peers.get(peer).ok_or_else(|| MapError::UnknownPeer(peer.to_owned()))?;
@@ -381,7 +400,7 @@ impl Ipam {
     pub(super) fn published(&self, endpoint: &IpAddr) -> BTreeSet<String> {
         match self.mappings.get(endpoint) {
             Some(mapping) if mapping.to_all => self.peers.keys().cloned().collect(),
-            Some(mapping) => mapping.peers.clone(),
+            Some(mapping) => mapping.asked().chain(&mapping.guest_of).cloned().collect(),
             None => BTreeSet::new(),
         }
     }
@@ -417,46 +436,6 @@ fn external_of(pod: &IpNet, length: u8) -> Result<IpNet, Refusal> {
     let (least, most) = (shortest_mask(pod), pod.max_prefix_len().saturating_sub(2));
     let network = IpNet::new(pod.network(), length).ok().filter(|_| (least..=most).contains(&length));
     network.ok_or(Refusal::Mask { length, least, most })
-}
-
-/// Where a peer's networks find their names.
-struct Names<'a> {
-    own: &'a OwnNetworks,
-    /// What is in use, or rests after others had it.
-    taken: Vec<IpNet>,
-    /// What the peer has, or had until just now.
-    former: Vec<Translation>,
-    /// What the peer calls its networks.
-    offered: Vec<IpNet>,
-}
-
-impl Names<'_> {
-    fn name(&mut self, network: IpNet) -> Result<Translation, Refusal> {
-        let taken: Networks = self.taken.iter().copied().collect();
-        let is_same =
-            |name: &&Translation| name.there() == network && taken.overlapping(&name.here()).is_none();
-        let named = match self.former.iter().find(is_same) {
-            Some(same) => *same,
-            None => self.other(network, &taken)?,
-        };
-        self.taken.push(named.here());
-        Ok(named)
-    }
-
-    /// A network keeps its name where that is free, and private: a peer must not draw traffic to itself that is meant
-    /// for the rest of the world. What another network of the peer is or was called comes last: it may want to keep that.
-    fn other(&self, network: IpNet, taken: &Networks) -> Result<Translation, Refusal> {
-        let former = self.former.iter().map(Translation::here);
-        let others: Vec<IpNet> = self.taken.iter().copied().chain(former).collect();
-        let is_private = self.own.pools.iter().any(|pool| pool.contains(&network));
-        if is_private && others.iter().copied().collect::<Networks>().overlapping(&network).is_none() {
-            return Ok(Translation::identity(network));
-        }
-        let avoided: Networks = others.into_iter().chain(self.offered.iter().copied()).collect();
-        let free = |taken| replacement(&network, &self.own.pools, taken);
-        let stand_in = free(&avoided).or_else(|| free(taken)).ok_or(Refusal::NoRoom(network))?;
-        Ok(Translation::new(stand_in, network)?)
-    }
 }
 
 /// Whether one host may be found at the address.

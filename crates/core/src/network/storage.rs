@@ -191,12 +191,20 @@ fn stored(mapping: &Mapping) -> EndpointMapping {
     EndpointMapping {
         ip: mapping.ip.to_string(),
         cluster_mappings: mapping.peers.clone(),
+        reflected_to: mapping.reflected_to.clone(),
         all_clusters: mapping.to_all.then_some(true),
+        guest_of: mapping.guest_of.clone(),
     }
 }
 
 fn restored(ip: IpAddr, stored: &EndpointMapping) -> Mapping {
-    Mapping { ip, peers: stored.cluster_mappings.clone(), to_all: stored.all_clusters() }
+    Mapping {
+        ip,
+        peers: stored.cluster_mappings.clone(),
+        reflected_to: stored.reflected_to.clone(),
+        to_all: stored.all_clusters(),
+        guest_of: stored.guest_of.clone(),
+    }
 }
 
 fn read<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, BadStorage> {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 
 use super::ipam::Mappings;
-use super::{Answer, Exhausted, Ipam, MapError, Offered, Refusal};
+use super::{Answer, Asker, Exhausted, Ipam, MapError, Offered, Refusal};
 
 /// Changes that are stored together.
 #[derive(Clone, Debug)]
@@ -106,6 +106,20 @@ impl Turn {
         Ok(())
     }
 
+    /// From now on these pods are published to whom they belong, and no others for that reason. By any reach but strict
+    /// none is: all pods are reached, and nothing is stored for one.
+    pub fn host(&mut self, guests: &BTreeMap<IpAddr, String>) {
+        let (is, mut wanted) = (self.after.guests(), guests.clone());
+        wanted.retain(|pod, _| self.after.own.reach == Reach::Strict && self.after.belongs_to_pod_cidr(*pod));
+        for (pod, _) in is.iter().filter(|(pod, peer)| wanted.get(*pod) != Some(*peer)) {
+            self.give_up(*pod, |ipam, now| ipam.dismiss(*pod, now));
+        }
+        for (pod, peer) in wanted.iter().filter(|(pod, peer)| is.get(*pod) != Some(*peer)) {
+            self.touched.insert(*pod);
+            self.after.lodge(*pod, peer);
+        }
+    }
+
     /// [`Ipam::acquire`].
     pub fn acquire(&mut self, peer: &str, offered: Offered) -> Result<Answer, Refusal> {
         self.is_agreement_touched = true;
@@ -128,20 +142,22 @@ impl Turn {
     pub fn release(&mut self, peer: &str) {
         self.is_agreement_touched = true;
         for endpoint in self.after.published_to(peer) {
-            self.unmap(peer, endpoint);
+            for asker in [Asker::Caller, Asker::Slices] {
+                self.unmap(asker, peer, endpoint);
+            }
         }
         self.after.release(peer, self.now);
     }
 
-    /// [`Ipam::map`].
-    pub fn map(&mut self, peer: &str, endpoint: IpAddr) -> Result<IpAddr, MapError> {
+    /// [`Ipam::map_for`].
+    pub fn map(&mut self, asker: Asker, peer: &str, endpoint: IpAddr) -> Result<IpAddr, MapError> {
         self.touched.insert(endpoint);
-        self.after.map_beside(&self.claimed, peer, endpoint, self.now)
+        self.after.map_for(asker, &self.claimed, (peer, endpoint), self.now)
     }
 
-    /// [`Ipam::unmap`].
-    pub fn unmap(&mut self, peer: &str, endpoint: IpAddr) {
-        self.give_up(endpoint, |ipam, now| ipam.unmap(peer, endpoint, now));
+    /// [`Ipam::unmap_for`].
+    pub fn unmap(&mut self, asker: Asker, peer: &str, endpoint: IpAddr) {
+        self.give_up(endpoint, |ipam, now| ipam.unmap_for(asker, peer, endpoint, now));
     }
 
     /// Does something by which an address may become free.

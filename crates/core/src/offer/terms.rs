@@ -9,7 +9,7 @@ use ferro_api::sharing::{OfferedStorageClass, ResourceOfferSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::resources::ResourceMap;
+use crate::resources::{PODS, ResourceMap};
 
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const ARCHITECTURE: &str = "kubernetes.io/arch";
@@ -61,10 +61,28 @@ impl Terms {
         self
     }
 
+    /// At most what the Tenant of the peer may use here: more would be promised and refused.
+    #[must_use]
+    pub fn within(mut self, quota: Option<&ResourceQuota>) -> Self {
+        let most = quota.map(|quota| ResourceMap::read(&quota.hard)).unwrap_or_default();
+        for name in most.names() {
+            self.limits.tighten(as_offered(name), most.get(name));
+        }
+        self
+    }
+
     /// The first property that is asked for and that this cluster does not have.
     pub fn missing_property<'a>(&self, request: &'a ResourceRequestSpec) -> Option<(&'a str, &'a str)> {
         let missing = |(name, value): &(&String, &String)| self.properties.get(*name) != Some(*value);
         request.properties.iter().find(missing).map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// The name of a resource as nodes have it. A quota has several for some of them.
+fn as_offered(name: &str) -> &str {
+    match name {
+        "count/pods" => PODS,
+        _ => name.strip_prefix("requests.").unwrap_or(name),
     }
 }
 
@@ -113,6 +131,7 @@ fn offered_class(class: &StorageClass) -> Option<OfferedStorageClass> {
 
 #[cfg(test)]
 mod tests {
+    use ferro_api::common::ResourceQuota;
     use ferro_api::config::ClusterConfigSpec;
     use ferro_api::discovery::{PeerPolicy, ResourceRequestSpec};
     use serde_json::{Value, json};
@@ -162,6 +181,27 @@ mod tests {
         assert_eq!(terms.percent, 100);
         assert_eq!(terms.limits, resources([("cpu", "8"), ("memory", "8Gi")]));
         assert_eq!(terms.prices, quantities([("cpu", "5m"), ("memory", "1m")]));
+    }
+
+    #[test]
+    fn no_more_is_offered_than_the_tenant_of_the_peer_may_use() {
+        let free =
+            || resources([("cpu", "10"), ("memory", "40Gi"), ("pods", "100"), ("example.org/gpu", "4")]);
+        let offered = |quota: Option<&ResourceQuota>| {
+            let terms = Terms::for_peer(&config(), None).within(quota);
+            compose("b", free(), &terms, vec![], &ResourceRequestSpec::default()).resource_quota.unwrap().hard
+        };
+        let quota = |hard| ResourceQuota { hard };
+        let whole = [("cpu", "4"), ("memory", "8Gi"), ("pods", "50"), ("example.org/gpu", "2")];
+        assert_eq!(offered(None), quantities(whole));
+        let wider =
+            quota(quantities([("cpu", "6"), ("memory", "?"), ("services", "1"), ("limits.cpu", "1")]));
+        assert_eq!(offered(Some(&wider)), quantities(whole));
+        let narrower =
+            [("cpu", "3"), ("requests.cpu", "1"), ("pods", "2"), ("requests.example.org/gpu", "0")];
+        let left = [("cpu", "1"), ("memory", "8Gi"), ("pods", "2"), ("example.org/gpu", "0")];
+        assert_eq!(offered(Some(&quota(quantities(narrower)))), quantities(left));
+        assert_eq!(offered(Some(&quota(quantities([("count/pods", "3")]))))["pods"].0, "3");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
+use super::occupants::Occupants;
 use super::wish::{self, Wish};
 use crate::network::exchange::is_lost;
 
@@ -21,6 +22,8 @@ pub(super) struct Cluster {
     /// The nodes that stand for it: one, unless somebody made up another.
     pub(super) nodes: BTreeMap<String, BTreeMap<String, String>>,
     pub(super) map: Option<Arc<NamespaceMap>>,
+    /// Who has pods there.
+    pub(super) occupants: Occupants,
 }
 
 /// What its `ForeignCluster` says.
@@ -86,7 +89,7 @@ impl Cluster {
 
     /// Whether nothing is known of it any more.
     pub(super) fn is_forgotten(&self) -> bool {
-        *self == Self::default()
+        self.peers.is_empty() && self.nodes.is_empty() && self.map.is_none()
     }
 
     /// The name that is asked for a namespace.
@@ -102,6 +105,11 @@ impl Cluster {
     /// Whether there is, or may be, something of a namespace over there.
     pub(super) fn has(&self, namespace: &str) -> bool {
         self.desired(namespace).is_some() || self.current(namespace).is_some()
+    }
+
+    /// Whether there are, or may be, pods of a namespace that is asked for.
+    pub(super) fn is_occupied(&self, namespace: &str) -> bool {
+        self.desired(namespace).is_some() && self.occupants.has(namespace)
     }
 }
 

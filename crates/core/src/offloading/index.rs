@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Subject;
 use super::cluster::{Cluster, Peer, differences, is_going, map_is_for, node_is_for};
+use super::judgement::Wanted;
 use super::name::{NameError, is_enforced, offloaded_name};
+use super::occupants::Occupants;
 use super::refusal;
 use crate::selector::{Selector, SelectorError};
 
@@ -83,6 +85,22 @@ impl Index {
     /// The map for a cluster.
     pub fn map(&self, cluster: &str) -> Option<&NamespaceMap> {
         self.clusters.get(cluster)?.map()
+    }
+
+    /// Whether a namespace that is asked for has pods on a cluster, or may have.
+    pub fn is_occupied(&self, cluster: &str, namespace: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(|cluster| cluster.is_occupied(namespace))
+    }
+
+    /// Whether a namespace is on its way from a cluster: something of it is there, and it is not asked for, or is not to be.
+    pub fn leaves(&self, cluster: &str, namespace: &str) -> bool {
+        let Some(cluster) = self.clusters.get(cluster).filter(|cluster| cluster.has(namespace)) else {
+            return false;
+        };
+        let offloading = self.offloadings.get(namespace);
+        let wanted = offloading.map(|offloading| self.wanted(namespace, offloading, cluster));
+        let entry = wanted.as_ref().and_then(Wanted::entry);
+        entry.is_none() || entry != cluster.desired(namespace)
     }
 
     /// Something is to be looked at again although it did not change.
@@ -186,6 +204,28 @@ impl Index {
             self.maps.insert(namespace.to_owned(), id.clone());
             self.replace_map(&id, namespace, Some(map));
         }
+    }
+
+    /// Which namespaces have pods on which clusters, by the identifiers of these, and on all others.
+    pub fn set_occupants(&mut self, told: &BTreeMap<String, Occupants>, others: &Occupants) {
+        let of = |id: &String| told.get(id).unwrap_or(others);
+        let changed = self.clusters.iter().filter(|(id, cluster)| cluster.occupants != *of(id));
+        let changed: Vec<_> = changed.map(|(id, _)| (id.clone(), of(id).clone())).collect();
+        for (id, occupants) in changed {
+            self.occupy(&id, occupants);
+        }
+    }
+
+    fn occupy(&mut self, id: &str, occupants: Occupants) {
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        let before = std::mem::replace(&mut cluster.occupants, occupants);
+        let asked_for = cluster.map().into_iter().flat_map(|map| map.spec.desired_mapping.keys());
+        let concerned = asked_for.filter(|name| before.has(name) != cluster.occupants.has(name));
+        let concerned: Vec<String> = concerned.cloned().collect();
+        for namespace in &concerned {
+            self.touch(namespace);
+        }
+        self.forget_or_look_at(id);
     }
 
     fn replace_map(&mut self, id: &str, namespace: &str, map: Option<Arc<NamespaceMap>>) {

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::cluster::{Cluster, is_going, is_held};
 use super::index::{Index, Offloading};
+use super::standing;
 use super::wish::Wish;
 use crate::peering::plain;
 use crate::policy::Reason;
@@ -61,7 +62,7 @@ impl Offloading {
 
     /// Whether it goes without waiting for other clusters.
     pub(super) fn is_forced(&self) -> bool {
-        annotations::FORCE.of(&self.object.metadata).is_some_and(|value| value != "false")
+        standing::is_forced(&self.object)
     }
 
     /// Whether it is the label's, and goes with it.
@@ -86,6 +87,11 @@ impl Offloading {
             }
     }
 
+    /// Whether a namespace that is not wanted on a cluster any more stays there for the sake of its pods.
+    pub(super) fn lingers(&self, namespace: &str, cluster: &Cluster) -> bool {
+        !self.is_forced() && !cluster.is_lost() && cluster.is_occupied(namespace)
+    }
+
     /// Who comes first, of those that want the same name: the older one.
     fn age<'a>(&self, namespace: &'a str) -> (Option<Timestamp>, &'a str) {
         (self.object.metadata.creation_timestamp.as_ref().map(|time| time.0), namespace)
@@ -93,13 +99,20 @@ impl Offloading {
 }
 
 impl Index {
-    /// What a cluster is to be asked for, for the sake of an offloading.
+    /// What a cluster is to be asked for, for the sake of an offloading. What it was asked for otherwise goes first, after its
+    /// pods.
     pub(super) fn wanted<'a>(
         &self,
         namespace: &str,
         offloading: &'a Offloading,
         cluster: &Cluster,
     ) -> Wanted<'a> {
+        let wanted = self.wished(namespace, offloading, cluster);
+        let is_asked_for = wanted.entry() == cluster.desired(namespace);
+        if !is_asked_for && offloading.lingers(namespace, cluster) { Wanted::Nothing } else { wanted }
+    }
+
+    fn wished<'a>(&self, namespace: &str, offloading: &'a Offloading, cluster: &Cluster) -> Wanted<'a> {
         if !offloading.selects(namespace, cluster) {
             return Wanted::Nothing;
         }
@@ -159,7 +172,7 @@ pub(super) fn outlook(namespace: &str, id: &str, cluster: &Cluster, wanted: &Wan
     let peer = cluster.name(id);
     let fate = match wanted {
         Wanted::Nothing if !cluster.has(namespace) => return None,
-        Wanted::Nothing => Fate::Going(goes(peer, cluster)),
+        Wanted::Nothing => Fate::Going(goes(peer, namespace, cluster)),
         Wanted::Refused(reason) => Fate::Failed(reason.clone()),
         Wanted::Later(reason) => Fate::Awaited(reason.clone()),
         Wanted::Name(name) => {
@@ -176,6 +189,8 @@ pub(super) fn outlook(namespace: &str, id: &str, cluster: &Cluster, wanted: &Wan
 }
 
 const GOES: &str = "RemoteNamespaceGoes";
+/// The word of a namespace that waits for its pods.
+pub(super) const PODS_GO: &str = "PodsGo";
 
 /// What the peer says of a namespace.
 fn answered(peer: &str, name: &str, current: &CurrentMapping) -> Fate {
@@ -204,9 +219,14 @@ fn unanswered(peer: &str, cluster: &Cluster) -> Reason {
     Reason::new("WaitsForPeer", text)
 }
 
-fn goes(peer: &str, cluster: &Cluster) -> Reason {
+fn goes(peer: &str, namespace: &str, cluster: &Cluster) -> Reason {
     if cluster.is_silent() {
         return Reason::new("PeerUnreachable", format!("{peer} is silent, and removes it when it is back"));
+    }
+    if cluster.is_occupied(namespace) {
+        let text =
+            format!("its pods on {peer} are deleted first, so that their owners make them again elsewhere");
+        return Reason::new(PODS_GO, text);
     }
     Reason::new(GOES, format!("{peer} is asked to remove it"))
 }

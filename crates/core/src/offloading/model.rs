@@ -23,6 +23,8 @@ enum Event {
     Reselect(usize, usize),
     Delete(usize),
     Force(usize),
+    /// Somebody takes the finalizer off.
+    Strip(usize),
     Label(usize, bool),
     DeleteNamespace(usize),
     Join(usize, usize),
@@ -30,6 +32,8 @@ enum Event {
     LoseNode(usize),
     Unpeer(usize, bool),
     Answer(usize, u8),
+    /// A pod comes to a cluster.
+    Run(usize, usize),
     DeleteMap(usize),
     /// The controller does so many writes of its plan.
     Work(usize),
@@ -69,6 +73,7 @@ fn happen(world: &mut World, event: Event) {
         Event::Reselect(n, kind) => world.reselect(namespace(n), &selector(kind)),
         Event::Delete(n) => world.delete(namespace(n)),
         Event::Force(n) => world.force(namespace(n)),
+        Event::Strip(n) => world.strip(namespace(n)),
         Event::Label(n, on) => {
             world.make_namespace(namespace(n));
             world.label(namespace(n), on);
@@ -81,6 +86,7 @@ fn happen(world: &mut World, event: Event) {
         Event::Answer(c, 0) => world.provider(cluster(c), Provider::Silent),
         Event::Answer(c, 1) => world.provider(cluster(c), Provider::Refuses("full".into())),
         Event::Answer(c, _) => world.provider(cluster(c), Provider::Answers),
+        Event::Run(n, c) => world.run(namespace(n), cluster(c)),
         Event::DeleteMap(c) => world.delete_map(cluster(c)),
         Event::Work(most) => _ = world.work(most),
         Event::Restart => world.restart(),
@@ -95,6 +101,7 @@ fn events() -> impl Strategy<Value = Event> {
         3 => (n(), 0..4_usize).prop_map(|(n, kind)| Event::Reselect(n, kind)),
         2 => n().prop_map(Event::Delete),
         1 => n().prop_map(Event::Force),
+        1 => n().prop_map(Event::Strip),
         2 => (n(), any::<bool>()).prop_map(|(n, on)| Event::Label(n, on)),
         1 => n().prop_map(Event::DeleteNamespace),
         4 => (c(), 0..3_usize).prop_map(|(c, kind)| Event::Join(c, kind)),
@@ -102,6 +109,7 @@ fn events() -> impl Strategy<Value = Event> {
         1 => c().prop_map(Event::LoseNode),
         1 => (c(), any::<bool>()).prop_map(|(c, force)| Event::Unpeer(c, force)),
         2 => (c(), 0..4_u8).prop_map(|(c, how)| Event::Answer(c, how)),
+        4 => (n(), c()).prop_map(|(n, c)| Event::Run(n, c)),
         1 => c().prop_map(Event::DeleteMap),
         8 => (0..5_usize).prop_map(Event::Work),
         1 => Just(Event::Restart),
@@ -124,6 +132,7 @@ fn assert_right(world: &World) {
             let Some(remote) = world.remote(namespace) else { continue };
             assert!(names.contains(&remote), "{namespace} is missing on {id}: {world:#?}");
         }
+        assert!(cluster.pods.is_subset(&selected), "pods are left on {id}: {world:#?}");
         if !cluster.peered {
             assert!(!world.maps.contains_key(id), "the map outlives the peering: {world:#?}");
         }
@@ -201,6 +210,7 @@ proptest! {
         for cluster in CLUSTERS {
             world.provider(cluster, Provider::Answers);
         }
+        world.renew_nodes();
         for namespace in NAMESPACES {
             world.label(namespace, false);
             world.delete(namespace);

@@ -98,11 +98,18 @@ impl Index {
     /// The entries of a namespace that are not in the maps as they should be, by cluster.
     fn collect_entries(&self, namespace: &str, entries: &mut BTreeMap<String, Entries>) {
         let offloading = self.offloadings.get(namespace);
-        // Nothing is asked for that would not be taken back.
+        // It is held first: nothing is asked for that would not be taken back, and nothing is taken back meanwhile.
+        if offloading.is_some_and(|offloading| !offloading.is_held() && !offloading.is_going()) {
+            return;
+        }
         let offloading = offloading.filter(|offloading| offloading.is_held());
         for (id, cluster) in &self.clusters {
             let wanted =
                 offloading.map_or(Wanted::Nothing, |offloading| self.wanted(namespace, offloading, cluster));
+            let lingers = offloading.is_some_and(|offloading| offloading.lingers(namespace, cluster));
+            if wanted == Wanted::Nothing && lingers {
+                continue;
+            }
             if wanted.entry() != cluster.desired(namespace) {
                 let entry = wanted.entry().map(str::to_owned);
                 entries.entry(id.clone()).or_default().insert(namespace.to_owned(), entry);

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::cluster::Cluster;
 use super::index::Offloading;
-use super::judgement::{Fate, Outlook};
+use super::judgement::{Fate, Outlook, PODS_GO};
 use super::{Notice, OFFLOADING, Write};
 use crate::peering::condition;
 use crate::policy::Reason;
@@ -164,13 +164,16 @@ fn ending(namespace: &str, awaited: &[(&str, &Cluster)]) -> Reason {
     let more = awaited.len().saturating_sub(MOST_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let is_silent = awaited.iter().any(|(_, cluster)| cluster.is_silent());
-    let (word, silence) = if is_silent {
+    let is_occupied = awaited.iter().any(|(_, cluster)| cluster.is_occupied(namespace));
+    let (word, then) = if is_silent {
         ("PeerUnreachable", ", and not all of them answer")
+    } else if is_occupied {
+        (PODS_GO, ", which happens when its pods there are gone")
     } else {
         ("RemoteNamespacesGo", "")
     };
     let text = format!(
-        "waits until the namespace is removed on {}{more}{silence}; if a cluster is gone for good, end the peering (ferro \
+        "waits until the namespace is removed on {}{more}{then}; if a cluster is gone for good, end the peering (ferro \
          unpeer {first} --force), or leave behind what is there: kubectl annotate namespaceoffloading {OFFLOADING} \
          --namespace {namespace} liqo.io/force=true",
         names.join(", ")

@@ -168,7 +168,11 @@ impl<'a> View<'a> {
 
     // ---- what the table writes ----
 
+    /// Namespaces may be left of an earlier peering, the node of which went by force.
     fn decline(&self) -> Vec<Write> {
+        if self.waits_for_namespaces() {
+            return self.answer(VirtualKubeletStatus::Deleting);
+        }
         [self.answer(VirtualKubeletStatus::None), self.let_go()].concat()
     }
 

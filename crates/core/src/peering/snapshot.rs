@@ -122,7 +122,7 @@ impl Snapshot<'_> {
     }
 
     /// Whether the `ForeignCluster` is being deleted.
-    pub(super) fn is_going(&self) -> bool {
+    pub fn is_going(&self) -> bool {
         self.peer.metadata.deletion_timestamp.is_some()
     }
 

@@ -6,23 +6,35 @@
 //! # Flow
 //! A pod that may run over there gets a ShadowPod ([`Write::CreateShadow`]), of which the provider makes a pod; what that
 //! one does is shown at home. When the pod at home is deleted, the ShadowPod goes first, by which the provider ends its
-//! pod; when nothing is left over there, the pod at home goes ([`Write::Finish`]).
+//! pod; when nothing is left over there, the pod at home goes ([`Write::Finish`]). Where the pod over there has less time to
+//! end than the provider would give it, home ends it before the ShadowPod goes ([`Write::EndRemote`]). A pod whose namespace
+//! is dropped from the cluster is deleted at home ([`Write::Delete`]), and takes the same way.
 //!
 //! # Guarantees
 //! - Performing any part of a plan, in order, and planning again comes to the same end. At rest a plan is empty.
 //! - A ShadowPod that is not ours is never touched, and a new one is made only when nothing of a former is left: no two
 //!   pods run for one.
 //! - A pod that has run and must not run again is not started again, whatever is lost.
-//! - Over a peer that does not answer nothing is decided but readiness.
+//! - A kubelet over there hears first of the time that the pod at home was given, if that is less than the pod asks for.
+//! - Over a peer that does not answer nothing is decided but readiness, unless it was given up by force.
+//! - Only a pod that has got over there is deleted because its namespace is dropped: one that comes later gets no further,
+//!   so that whoever makes pods for this very node does not make them in circles.
+//! - The namespace over there is not let go ([`lodges`]) before what is there of its pods, other than of pods that have ended
+//!   and are kept at home as well.
 //!
 //! # Assumptions
 //! - Writes are performed in order, up to the first that fails.
 //! - Snapshots have seen all that was written for the pod before.
 //! - Deletions are done with the UID as precondition, and a create that finds the name taken is an error.
-//! - Of a ShadowPod and a pod over there, metadata and status are known; the pod carries the annotations of its ShadowPod.
+//! - Of a ShadowPod and a pod over there, metadata and status are known, and of the pod which containers for debugging it
+//!   has; the pod carries the annotations of its ShadowPod.
 
+mod dropped;
 mod ending;
 mod living;
+mod remains;
+mod sooner;
+mod stranded;
 mod there;
 mod tolerations;
 
@@ -37,8 +49,13 @@ use serde_json::Value;
 
 use super::Refusal;
 use super::inward::{self, Ending, Sight, Surroundings, Wait};
+use super::outward::access::Access;
+use crate::offloading::Standing;
 pub use crate::peering::Notice;
-use there::{There, is_ours};
+pub use remains::{keeps_pod, keeps_shadow};
+use sooner::Time;
+pub use sooner::marking;
+use there::{There, is_ours, left};
 
 /// Everything that is known about one pod, or about what is left of one over there.
 #[derive(Clone)]
@@ -49,12 +66,16 @@ pub struct Snapshot<'a> {
     pub pod: Option<&'a Pod>,
     /// The ShadowPod of that name over there: metadata and status.
     pub shadow: Option<&'a ShadowPod>,
-    /// The pod of that name over there: metadata and status.
+    /// The pod of that name over there: metadata, status, and the names of its containers for debugging.
     pub remote: Option<&'a Pod>,
     /// The namespace over there that stands for that of the pod; none only when the peer has none, or never had.
     pub namespace: Option<&'a str>,
     /// Whether the pod may run over there. It matters only while there is no ShadowPod.
     pub admitted: Result<(), Refusal>,
+    /// Whether pods over there reach the API server of this cluster.
+    pub access: &'a Access,
+    /// Whether the namespace of the pod is to stay on the cluster of the node.
+    pub standing: Standing,
     /// Whether the peer's API answers, and what is known of it is complete.
     pub is_near: bool,
     /// Whether pods over there can be reached from here.
@@ -76,7 +97,10 @@ impl fmt::Debug for Snapshot<'_> {
         let mut fields = formatter.debug_struct("Snapshot");
         fields.field("pod", &self.pod).field("shadow", &self.shadow).field("remote", &self.remote);
         fields.field("namespace", &self.namespace).field("admitted", &self.admitted);
-        fields.field("is_near", &self.is_near).field("tunnel_is_up", &self.tunnel_is_up);
+        fields
+            .field("standing", &self.standing)
+            .field("is_near", &self.is_near)
+            .field("tunnel_is_up", &self.tunnel_is_up);
         fields.finish_non_exhaustive()
     }
 }
@@ -98,7 +122,13 @@ pub enum Write {
         /// The UID.
         uid: String,
     },
-    /// Delete the pod over there with this grace, if it has this UID.
+    /// Apply [`marking`] to the ShadowPod, if it has this UID. A refusal does not keep what follows from being performed.
+    MarkEnding {
+        /// The UID.
+        uid: String,
+    },
+    /// Delete the pod over there with this grace, if it has this UID. As long as there is a ShadowPod, a refusal does not
+    /// keep what follows from being performed: the provider ends the pod with that.
     EndRemote {
         /// The UID.
         uid: String,
@@ -109,6 +139,11 @@ pub enum Write {
     Tolerate(Value),
     /// Apply a **strategic** merge patch to the status of the pod at home.
     Show(Value),
+    /// Delete the pod at home with its own grace, if it has this UID.
+    Delete {
+        /// The UID.
+        uid: String,
+    },
     /// Delete the pod at home with no grace, if it has this UID.
     Finish {
         /// The UID.
@@ -128,6 +163,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether the pod is about to get over there.
+    pub fn begins(&self) -> bool {
+        self.writes.iter().any(|write| matches!(write, Write::CreateShadow(_)))
+    }
+
     fn of(writes: impl IntoIterator<Item = Write>) -> Self {
         Self { writes: writes.into_iter().collect(), again: None }
     }
@@ -140,7 +180,9 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let is_going = pod.metadata.deletion_timestamp.is_some();
     // Where there is no namespace, nothing of the pod can be left, whether or not the peer answers.
     let is_known = snapshot.is_near || is_going && snapshot.namespace.is_none();
-    if !is_known {
+    if case.is_sent_away() {
+        case.send_away()
+    } else if !is_known {
         case.hold()
     } else if is_going {
         case.leave()
@@ -151,11 +193,29 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     }
 }
 
+/// Whether something of the pod is over there, or may be, that the end of its namespace has to wait for. One that is about to
+/// get there says so by its plan.
+pub fn lodges(snapshot: &Snapshot<'_>) -> bool {
+    let of = |pod| Case { snapshot, pod, there: There::of(snapshot, pod) }.lodges();
+    snapshot.pod.map_or_else(|| snapshot.is_left_behind(), of)
+}
+
 impl Snapshot<'_> {
     /// Nobody at home wants what is over there any more.
-    fn clear(&self) -> Option<Write> {
-        let shadow = self.shadow.filter(|shadow| self.is_near && is_ours(self.home, &shadow.metadata))?;
-        delete(shadow)
+    fn clear(&self) -> Vec<Write> {
+        if !self.is_near {
+            return Vec::new();
+        }
+        let left = left(self);
+        match self.shadow.filter(|shadow| is_ours(self.home, &shadow.metadata)) {
+            Some(shadow) => Time::NONE.dismiss(shadow, left),
+            None => left.and_then(|left| Time::NONE.end(left)).into_iter().collect(),
+        }
+    }
+
+    /// Whether something is over there of a pod that is gone from home.
+    fn is_left_behind(&self) -> bool {
+        self.shadow.is_some_and(|shadow| is_ours(self.home, &shadow.metadata)) || left(self).is_some()
     }
 }
 

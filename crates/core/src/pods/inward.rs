@@ -7,7 +7,8 @@
 //! - Who shows the same again writes nothing.
 //! - A pod that has ended is never shown as anything else, and a container that ended for good is never shown as running:
 //!   API servers refuse both.
-//! - A pod is ready only when its containers are, its readiness gates at home are open, and the tunnel to it is up.
+//! - A pod is ready only when its containers are, its readiness gates at home are open, and the tunnel to it is up; and no
+//!   more when the one over there is deleted, unless this one is deleted, too.
 //! - Of what a peer says only known fields are taken over, of containers that the pod has, and in bounded length.
 
 mod bounds;
@@ -20,12 +21,17 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 
-pub(super) use bounds::{text, word};
-pub(super) use conditions::ready;
+use super::provider::Complaint;
+
+pub(crate) use bounds::text;
+pub(super) use bounds::word;
+pub(super) use conditions::{disrupted_since, ready, refused_change};
 pub use patch::patch;
 
 /// No container has started yet.
 const PENDING: &str = "Pending";
+/// The word of a pod that is gone over there, and is made again.
+pub(super) const RECREATING: &str = "Recreating";
 /// At least one container has started.
 const RUNNING: &str = "Running";
 
@@ -84,7 +90,7 @@ pub struct Wait<'a> {
 /// The pod over there.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// Its metadata and status.
+    /// Its metadata and status, and the names of its containers for debugging.
     pub pod: &'a Pod,
     /// How often it was lost and made again.
     pub recreations: u32,
@@ -92,6 +98,8 @@ pub struct Seen<'a> {
     pub is_current: bool,
     /// Whether its end is that of the pod at home. One that is deleted over there ends, too, and may be made again.
     pub is_last: bool,
+    /// What it does not follow of what the pod at home wishes for.
+    pub complaint: Option<&'a Complaint>,
 }
 
 /// What else counts.
@@ -154,7 +162,7 @@ fn see(local: &Pod, seen: &Seen<'_>, around: &Surroundings<'_>, after: &mut PodS
     if seen.is_current {
         after.observed_generation = local.metadata.generation;
     }
-    containers::see(local, seen, after);
+    containers::see(local, seen, around.now, after);
     set_addresses(remote, around, after);
 }
 

@@ -3,10 +3,12 @@
 //! [`super::fields`] says what becomes of each field. What may not cross, and what does not mean anything elsewhere, is
 //! asked of the same functions by home and by the provider, who does not rely on home having done so.
 
+pub mod access;
 pub(in crate::pods) mod barred;
+mod claims;
 pub(in crate::pods) mod content;
 mod downward;
-pub(in crate::pods) mod keys;
+pub(crate) mod keys;
 pub(in crate::pods) mod portable;
 #[cfg(test)]
 mod tests;
@@ -19,15 +21,19 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, fields};
+use super::{Refusal, fields, tokens};
+use access::Access;
 
 /// What a user can do who wants what cannot travel.
 const ADVICE: &str =
     "take it out, or keep the pod in this cluster with the node affinity liqo.io/type NotIn [virtual-node]";
 
 /// The ShadowPod that is wanted for a pod, in this namespace over there; `home` is the identifier of this cluster.
-pub fn shadow(pod: &Pod, namespace: &str, home: &str) -> Result<ShadowPod, Refusal> {
-    let spec = spec(pod)?;
+///
+/// Which wish it shows does not depend on the access to the API server: that may change while the pod runs, which could not
+/// follow it.
+pub fn shadow(pod: &Pod, namespace: &str, home: &str, access: &Access) -> Result<ShadowPod, Refusal> {
+    let mut spec = spec(pod)?;
     let given = &pod.metadata;
     let mut metadata = ObjectMeta {
         name: given.name.clone(),
@@ -40,17 +46,26 @@ pub fn shadow(pod: &Pod, namespace: &str, home: &str) -> Result<ShadowPod, Refus
     annotations::ORIGIN_UID.put_on(&mut metadata, given.uid.clone().unwrap_or_default());
     annotations::ORIGIN_NAMESPACE.put_on(&mut metadata, given.namespace.clone().unwrap_or_default());
     content::put_on(&mut metadata, &spec);
+    if let Access::Open(server) = access
+        && !tokens::wanted(pod).is_empty()
+    {
+        access::grant(&mut spec, pod, server);
+        // The token comes with the name of its namespace: that of home.
+        downward::translate(&mut spec, pod);
+    }
     Ok(ShadowPod { metadata, spec: ShadowPodSpec { pod: spec }, status: None })
 }
 
 fn spec(pod: &Pod) -> Result<PodSpec, Refusal> {
     let mut spec = pod.spec.clone().unwrap_or_default();
     portable::without_own_token(&mut spec);
+    access::translate(&mut spec, pod);
     if let Some(barred) = barred::find(&spec) {
         let message = format!("{} cannot run on another cluster: {}; {ADVICE}", barred.what, barred.why);
         return Err(Refusal::new(barred.word, message));
     }
     let mut spec = portable::spec(spec);
+    claims::translate(&mut spec, pod);
     downward::translate(&mut spec, pod);
     Ok(spec)
 }

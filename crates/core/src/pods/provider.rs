@@ -9,6 +9,8 @@
 //! - Nothing is remembered but what stands in the objects: a step may be cut off anywhere, and is then taken again.
 //! - Of one name there is one pod. One that was made from another ShadowPod goes first, one that is somebody else's stays.
 //! - What has ended does not begin again. A pod that is lost is made again only where its restart policy lets it run again.
+//! - A pod that must not run twice is made behind a gate, which is opened when its UID is noted down: one that is lost
+//!   before that, while nobody looked, has not run.
 //! - `ShadowPods` hold no finalizer of ours: a pod whose ShadowPod is gone goes, however long nobody looked.
 //!
 //! # Assumptions
@@ -24,12 +26,12 @@ mod quota;
 mod shown;
 mod verdict;
 
-pub use change::{Change, Changes, MANAGER, changes};
+pub use change::{Change, Changes, MANAGER, Refused, changes};
 pub use kept::{fits, keep_of_pod, keep_of_shadow};
-pub use plan::{Snapshot, Step, is_made_from, plan, takes_room};
+pub use plan::{Snapshot, Step, is_made_from, opening, plan, takes_room};
 pub use pod::pod;
 pub use quota::{Quota, limits};
-pub use shown::{after_change, delayed, rejected};
+pub use shown::{Complaint, after_change, complaint, delayed, rejected};
 pub use verdict::{Verdict, verdict};
 
 #[cfg(test)]

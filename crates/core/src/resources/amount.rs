@@ -60,6 +60,11 @@ impl Amount {
         Self { billionths: u128::from(count) * UNIT, notation: Notation::Decimal }
     }
 
+    /// How many billionths of a unit.
+    pub fn billionths(self) -> u128 {
+        self.billionths
+    }
+
     /// Whether it is nothing.
     pub fn is_zero(self) -> bool {
         self.billionths == 0

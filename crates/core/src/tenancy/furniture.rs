@@ -2,8 +2,13 @@
 //!
 //! All kinds are handled alike, as objects with our marks. Whether one is as it should be is told by a hash of what was
 //! wanted when it was written, and by its content: an API server fills in defaults and writes quantities in its own way,
-//! so that equal is not what is asked, but whether everything that was wanted holds.
+//! so that equal is not what is asked, but whether everything that was wanted holds. The hash alone would not do: who
+//! changes an object may well leave the hash on it.
+//!
+//! A Tenant has many namespaces, and what belongs into them is the same but for a few rights. So it is made once for all,
+//! and copied only where it is written.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ferro_api::names::{annotations, labels};
@@ -98,18 +103,18 @@ pub struct Item {
 }
 
 impl Item {
-    /// Something with our marks.
-    fn new(kind: Kind, tenant: &str, namespace: Option<&str>, name: &str, data: Value) -> Self {
+    /// Something with our marks, for any namespace.
+    fn new(kind: Kind, tenant: &str, name: &str, data: Value) -> Self {
+        Self::unhashed(kind, tenant, name, data).hashed()
+    }
+
+    fn unhashed(kind: Kind, tenant: &str, name: &str, data: Value) -> Self {
         let resource = kind.resource();
-        let mut metadata = ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: namespace.map(str::to_owned),
-            ..ObjectMeta::default()
-        };
+        let mut metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         labels::PART_OF.put_on(&mut metadata);
         labels::TENANT.put_on(&mut metadata, tenant);
         let types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
-        Self { kind, object: DynamicObject { types, metadata, data }, is_rough: false }.hashed()
+        Self { kind, object: DynamicObject { types, metadata, data }, is_rough: false }
     }
 
     fn hashed(mut self) -> Self {
@@ -129,80 +134,90 @@ impl Item {
         (self.kind, self.object.metadata.name.as_deref().unwrap_or_default())
     }
 
-    /// In place of what is there, if that is still the same.
-    pub(super) fn in_place_of(mut self, present: &ObjectMeta) -> Self {
-        self.object.metadata.resource_version.clone_from(&present.resource_version);
-        self.object.metadata.uid.clone_from(&present.uid);
-        self
+    /// As it is put into a namespace, or beside all of them; in place of what is there, if that is still the same.
+    pub(super) fn placed(&self, namespace: Option<&str>, present: Option<&ObjectMeta>) -> Self {
+        let mut item = self.clone();
+        let meta = &mut item.object.metadata;
+        meta.namespace = namespace.map(str::to_owned);
+        if let Some(present) = present {
+            meta.resource_version.clone_from(&present.resource_version);
+            meta.uid.clone_from(&present.uid);
+        }
+        item
     }
 
     /// Whether what is there will do.
     pub(super) fn is_met_by(&self, present: &DynamicObject) -> bool {
-        if self.is_rough && is_close(&self.object, present) {
-            return true;
-        }
         let (wanted, has) = (&self.object.metadata, &present.metadata);
-        annotations::CONTENT.of(wanted) == annotations::CONTENT.of(has)
-            && holds(&json!([wanted.labels, wanted.annotations]), &json!([has.labels, has.annotations]))
-            && holds(&self.object.data, &present.data)
+        let is_exact = annotations::CONTENT.of(wanted) == annotations::CONTENT.of(has)
+            && carries(has, wanted)
+            && holds(&self.object.data, &present.data);
+        is_exact || (self.is_rough && is_close(&self.object, present))
     }
 }
 
-/// All that belongs into one namespace, in the order in which it is put there.
-pub(super) fn wanted(
-    snapshot: &Snapshot<'_>,
-    terms: &Terms,
-    delegated: &[Delegated<'_>],
-    namespace: &str,
-) -> Vec<Item> {
-    let tenant = snapshot.consumer.cluster_id.as_str();
-    let item = |kind, name: &str, data| Item::new(kind, tenant, Some(namespace), name, data);
-    let mut items = Vec::new();
-    if terms.isolation {
-        let policy = isolation::policy(tenant, snapshot.views, snapshot.own);
-        items.push(item(Kind::NetworkPolicy, NAME, json!({"spec": policy})));
-    }
-    if !terms.ceiling.hard.is_empty() {
-        let quota = item(Kind::ResourceQuota, NAME, json!({"spec": {"hard": terms.ceiling.hard}}));
-        items.push(Item { is_rough: terms.ceiling.follows_offer, ..quota });
-    }
-    if let Some(limits) = &terms.limit_range {
-        items.push(item(Kind::LimitRange, NAME, json!({"spec": limits})));
-    }
-    let templates =
-        snapshot.config.templates.iter().filter_map(|template| from_template(template, tenant, namespace));
-    items.extend(templates);
-    items.extend(bindings(snapshot, delegated, namespace));
-    items.sort_by(|one, other| one.key().cmp(&other.key()));
-    items.dedup_by(|later, earlier| later.key() == earlier.key());
-    items
+/// All that belongs into the namespaces of a Tenant, made once for all of them.
+pub(super) struct Furniture<'a> {
+    /// In the order in which it is put there; what follows from a delegation, only where that reaches.
+    items: Vec<(Item, Option<&'a Delegated<'a>>)>,
 }
 
-/// Who may do what in a namespace.
-fn bindings(snapshot: &Snapshot<'_>, delegated: &[Delegated<'_>], namespace: &str) -> Vec<Item> {
-    let owners: Vec<_> = snapshot.identity.iter().cloned().chain(owners(snapshot)).collect();
-    let of_others =
-        delegated.iter().filter(|delegated| delegated.reaches(namespace)).filter_map(|delegated| {
+impl<'a> Furniture<'a> {
+    /// What follows from a snapshot, for any number of namespaces.
+    pub(super) fn of(snapshot: &Snapshot<'_>, terms: &Terms, delegated: &'a [Delegated<'a>]) -> Self {
+        let everywhere = everywhere(snapshot, terms).into_iter().map(|item| (item, None));
+        let somewhere = delegated.iter().filter_map(|delegated| {
             let role = role(delegated.object.spec.level);
             // What a binding binds to cannot be changed, so that another level is another binding.
             let name = format!("{role}-{}", delegated.number);
-            binding(snapshot, namespace, &name, role, &delegated.subjects)
+            Some((binding(snapshot, &name, role, &delegated.subjects)?, Some(delegated)))
         });
-    binding(snapshot, namespace, NAME, PEER_ROLE, &owners).into_iter().chain(of_others).collect()
+        let mut items: Vec<_> = everywhere.chain(somewhere).collect();
+        items.sort_by(|(one, _), (other, _)| one.key().cmp(&other.key()));
+        Self { items }
+    }
+
+    /// All that belongs into one namespace, in the order in which it is put there.
+    pub(super) fn within(&self, namespace: &str) -> Vec<&Item> {
+        let here = self.items.iter().filter(|(_, of)| of.is_none_or(|of| of.reaches(namespace)));
+        let mut items: Vec<&Item> = here.map(|(item, _)| item).collect();
+        items.dedup_by(|later, earlier| later.key() == earlier.key());
+        items
+    }
+}
+
+/// What belongs into every namespace.
+fn everywhere(snapshot: &Snapshot<'_>, terms: &Terms) -> Vec<Item> {
+    let tenant = snapshot.consumer.cluster_id.as_str();
+    let item = |kind, data| Item::new(kind, tenant, NAME, data);
+    let mut items = Vec::new();
+    if terms.isolation {
+        let policy = isolation::policy(tenant, snapshot.views, snapshot.own);
+        items.push(item(Kind::NetworkPolicy, json!({"spec": policy})));
+    }
+    if !terms.ceiling.hard.is_empty() {
+        let quota = item(Kind::ResourceQuota, json!({"spec": {"hard": terms.ceiling.hard}}));
+        items.push(Item { is_rough: terms.ceiling.follows_offer, ..quota });
+    }
+    if let Some(limits) = &terms.limit_range {
+        items.push(item(Kind::LimitRange, json!({"spec": limits})));
+    }
+    items.extend(snapshot.config.templates.iter().filter_map(|template| from_template(template, tenant)));
+    items.extend(binding(snapshot, NAME, PEER_ROLE, &all_owners(snapshot)));
+    items
 }
 
 /// That some have the rights of a role in a namespace; nothing where there is nobody.
-fn binding(
-    snapshot: &Snapshot<'_>,
-    namespace: &str,
-    name: &str,
-    role: &str,
-    subjects: &[Subject],
-) -> Option<Item> {
+fn binding(snapshot: &Snapshot<'_>, name: &str, role: &str, subjects: &[Subject]) -> Option<Item> {
     let tenant = snapshot.consumer.cluster_id.as_str();
     let to = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": role});
     let data = json!({"roleRef": to, "subjects": subjects});
-    (!subjects.is_empty()).then(|| Item::new(Kind::RoleBinding, tenant, Some(namespace), name, data))
+    (!subjects.is_empty()).then(|| Item::new(Kind::RoleBinding, tenant, name, data))
+}
+
+/// The consumer itself, while it is let in, and the other owners.
+fn all_owners(snapshot: &Snapshot<'_>) -> Vec<Subject> {
+    snapshot.identity.iter().cloned().chain(owners(snapshot)).collect()
 }
 
 /// The owners besides the consumer itself.
@@ -213,7 +228,7 @@ fn owners(snapshot: &Snapshot<'_>) -> impl Iterator<Item = Subject> {
 /// What lets owners see their Tenant, and no other.
 pub(super) fn window(snapshot: &Snapshot<'_>) -> Vec<Item> {
     let tenant = snapshot.consumer.cluster_id.as_str();
-    let subjects: Vec<_> = snapshot.identity.iter().cloned().chain(owners(snapshot)).collect();
+    let subjects = all_owners(snapshot);
     if subjects.is_empty() {
         return Vec::new();
     }
@@ -223,23 +238,23 @@ pub(super) fn window(snapshot: &Snapshot<'_>) -> Vec<Item> {
     let to = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": name});
     let binding = json!({"roleRef": to, "subjects": subjects});
     vec![
-        Item::new(Kind::ClusterRole, tenant, None, &name, json!({"rules": [rule]})),
-        Item::new(Kind::ClusterRoleBinding, tenant, None, &name, binding),
+        Item::new(Kind::ClusterRole, tenant, &name, json!({"rules": [rule]})),
+        Item::new(Kind::ClusterRoleBinding, tenant, &name, binding),
     ]
 }
 
 /// What lets owners say whom they let in. The consumer itself may do so anyway.
-pub(super) fn desk(snapshot: &Snapshot<'_>, control: &str) -> Vec<Item> {
+pub(super) fn desk(snapshot: &Snapshot<'_>) -> Vec<Item> {
     let owners: Vec<_> = owners(snapshot).collect();
-    binding(snapshot, control, NAME, OWNER_ROLE, &owners).into_iter().collect()
+    binding(snapshot, NAME, OWNER_ROLE, &owners).into_iter().collect()
 }
 
-/// A template, as it is put into a namespace; none if it cannot be: see [`bad_templates`].
-fn from_template(template: &serde_json::Map<String, Value>, tenant: &str, namespace: &str) -> Option<Item> {
+/// A template, as it is put into namespaces; none if it cannot be: see [`bad_templates`].
+fn from_template(template: &serde_json::Map<String, Value>, tenant: &str) -> Option<Item> {
     let template: DynamicObject = serde_json::from_value(Value::Object(template.clone())).ok()?;
     let kind = Kind::of_template(&template.types.as_ref()?.kind)?;
     let name = template.metadata.name.as_deref().filter(|name| *name != NAME)?;
-    let mut item = Item::new(kind, tenant, Some(namespace), name, template.data.clone());
+    let mut item = Item::unhashed(kind, tenant, name, template.data.clone());
     let meta = &mut item.object.metadata;
     let given = template.metadata.labels.clone().unwrap_or_default();
     let ours = meta.labels.take().unwrap_or_default();
@@ -250,7 +265,7 @@ fn from_template(template: &serde_json::Map<String, Value>, tenant: &str, namesp
 
 /// What is wrong with the templates, for an administrator.
 pub(super) fn bad_templates(snapshot: &Snapshot<'_>) -> Option<String> {
-    let is_bad = |template: &&serde_json::Map<String, Value>| from_template(template, "", "").is_none();
+    let is_bad = |template: &&serde_json::Map<String, Value>| from_template(template, "").is_none();
     let bad = snapshot.config.templates.iter().filter(is_bad).count();
     (bad > 0).then(|| {
         format!(
@@ -258,6 +273,17 @@ pub(super) fn bad_templates(snapshot: &Snapshot<'_>) -> Option<String> {
              other than {NAME}"
         )
     })
+}
+
+/// Whether an object has all these labels and annotations.
+pub(super) fn carries(has: &ObjectMeta, wanted: &ObjectMeta) -> bool {
+    has_all(has.labels.as_ref(), wanted.labels.as_ref())
+        && has_all(has.annotations.as_ref(), wanted.annotations.as_ref())
+}
+
+fn has_all(has: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<String, String>>) -> bool {
+    let is_there = |(key, value): (&String, &String)| has.and_then(|has| has.get(key)) == Some(value);
+    wanted.into_iter().flatten().all(is_there)
 }
 
 /// Whether everything in one value holds in another. Quantities may be written in another way.
@@ -326,9 +352,7 @@ mod tests {
 
     #[test]
     fn another_content_is_known_even_if_it_only_takes_something_away() {
-        let quota = |hard: Value| {
-            Item::new(Kind::ResourceQuota, "c1", Some("a"), NAME, json!({"spec": {"hard": hard}}))
-        };
+        let quota = |hard: Value| Item::new(Kind::ResourceQuota, "c1", NAME, json!({"spec": {"hard": hard}}));
         let (larger, smaller) = (quota(json!({"cpu": "1", "pods": "2"})), quota(json!({"cpu": "1"})));
         assert!(larger.is_met_by(&larger.object));
         assert!(!smaller.is_met_by(&larger.object), "pods would stay limited");
@@ -338,7 +362,7 @@ mod tests {
     fn a_ceiling_that_follows_the_offer_moves_only_when_it_is_worth_a_write() {
         let quota = |cpu: &str| Item {
             is_rough: true,
-            ..Item::new(Kind::ResourceQuota, "c1", Some("a"), NAME, json!({"spec": {"hard": {"cpu": cpu}}}))
+            ..Item::new(Kind::ResourceQuota, "c1", NAME, json!({"spec": {"hard": {"cpu": cpu}}}))
         };
         assert!(quota("95").is_met_by(&quota("100").object));
         assert!(!quota("85").is_met_by(&quota("100").object));

@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::delegation::{Delegated, delegated};
-use super::furniture::{self, Item, Kind};
+use super::delegation::delegated;
+use super::furniture::{self, Furniture, Item, Kind};
 use super::life::{is_going, is_held};
-use super::mapping::{Mapping, Verdict, name_of};
+use super::mapping::{Mapping, Verdict, name_of, origin_of};
 use super::report::Report;
 use super::{Map, Plan, Snapshot, Terms, Write};
 use crate::replication::difference;
@@ -21,6 +21,9 @@ use crate::replication::difference;
 const AT_ONCE: usize = 64;
 /// The label by which Kubernetes enforces a Pod Security level.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+
+/// All there are.
+const ANY_NETWORK: &str = "0.0.0.0/0,::/0";
 
 /// What to do about a Tenant now.
 pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
@@ -32,7 +35,8 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let spec = snapshot.tenant.map_or(&unsaid, |tenant| &tenant.spec);
     let terms = Terms::of(spec, snapshot.config, snapshot.offered);
     let (mapping, delegated) = (Mapping::of(snapshot, &terms), delegated(snapshot));
-    let look = Look { snapshot, terms: &terms, delegated: &delegated, present: present(snapshot) };
+    let furniture = Furniture::of(snapshot, &terms, &delegated);
+    let look = Look { snapshot, furniture, marks: marks(snapshot, &terms), present: present(snapshot) };
     let rooms = look.rooms(&mapping);
     let report = Report { snapshot, terms: &terms, mapping: &mapping, rooms: &rooms, delegated: &delegated };
     let (shown, notices) = report.shown();
@@ -57,6 +61,26 @@ fn present<'a>(snapshot: &Snapshot<'a>) -> Present<'a> {
     present
 }
 
+/// Everything by which any namespace is known as the Tenant's; where it comes from, each says for itself.
+fn marks(snapshot: &Snapshot<'_>, terms: &Terms) -> ObjectMeta {
+    let (mut meta, consumer) = (ObjectMeta::default(), &snapshot.consumer.cluster_id);
+    labels::PART_OF.put_on(&mut meta);
+    labels::TENANT.put_on(&mut meta, consumer);
+    labels::ORIGIN_ID.put_on(&mut meta, consumer);
+    let level = terms.pod_security.as_str();
+    meta.labels.get_or_insert_default().insert(POD_SECURITY.to_owned(), level.to_owned());
+    annotations::NETWORKS.put_on(&mut meta, networks(snapshot));
+    meta
+}
+
+/// Where endpoints of the consumer may lie.
+fn networks(snapshot: &Snapshot<'_>) -> String {
+    if snapshot.is_joined_elsewhere {
+        return ANY_NETWORK.to_owned();
+    }
+    snapshot.views.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// One namespace of a Tenant.
 #[derive(Debug, Default)]
 pub(super) struct Room {
@@ -66,11 +90,11 @@ pub(super) struct Room {
     pub(super) is_complete: bool,
 }
 
-/// A snapshot, and what follows from it for every namespace.
+/// A snapshot, and what follows from it for every namespace: made once, however many there are.
 struct Look<'a> {
     snapshot: &'a Snapshot<'a>,
-    terms: &'a Terms,
-    delegated: &'a [Delegated<'a>],
+    furniture: Furniture<'a>,
+    marks: ObjectMeta,
     present: Present<'a>,
 }
 
@@ -96,19 +120,19 @@ impl Look<'_> {
     fn keep(&self, origin: &str, namespace: &Namespace) -> Room {
         let name = name_of(namespace);
         let stamp = self.stamp(origin, namespace).map(|patch| Write::StampNamespace(name.to_owned(), patch));
-        let wanted = furniture::wanted(self.snapshot, self.terms, self.delegated, name);
+        let wanted = self.furniture.within(name);
         let there = self.present.get(&Some(name));
-        let is_there = |item: &Item| there.is_some_and(|there| there.contains_key(&item.key()));
+        let is_there = |item: &&Item| there.is_some_and(|there| there.contains_key(&item.key()));
         let is_complete = wanted.iter().all(is_there);
-        Room { writes: stamp.into_iter().chain(self.arrange(wanted, Some(name))).collect(), is_complete }
+        Room { writes: stamp.into_iter().chain(self.arrange(&wanted, Some(name))).collect(), is_complete }
     }
 
     fn make(&self, origin: &str, name: &str) -> Room {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let namespace = Namespace { metadata: self.stamped(metadata, origin), ..Namespace::default() };
-        let wanted = furniture::wanted(self.snapshot, self.terms, self.delegated, name);
         let create = [Write::CreateNamespace(Box::new(namespace))];
-        let writes = create.into_iter().chain(self.arrange(wanted, Some(name))).collect();
+        let furnish = self.arrange(&self.furniture.within(name), Some(name));
+        let writes = create.into_iter().chain(furnish).collect();
         Room { writes, is_complete: false }
     }
 
@@ -121,23 +145,23 @@ impl Look<'_> {
         Room { writes: vec![Write::DeleteNamespace(name_of(namespace).to_owned())], is_complete: false }
     }
 
-    /// Everything by which a namespace is known as the Tenant's.
+    /// With everything by which a namespace is known as the Tenant's.
     fn stamped(&self, mut meta: ObjectMeta, origin: &str) -> ObjectMeta {
-        let consumer = &self.snapshot.consumer.cluster_id;
-        labels::PART_OF.put_on(&mut meta);
-        labels::TENANT.put_on(&mut meta, consumer);
-        labels::ORIGIN_ID.put_on(&mut meta, consumer);
-        let level = self.terms.pod_security.as_str();
-        meta.labels.get_or_insert_default().insert(POD_SECURITY.to_owned(), level.to_owned());
+        let marks = self.marks.clone();
+        meta.labels.get_or_insert_default().extend(marks.labels.into_iter().flatten());
+        meta.annotations.get_or_insert_default().extend(marks.annotations.into_iter().flatten());
         annotations::ORIGIN_NAMESPACE.put_on(&mut meta, origin);
         meta
     }
 
     fn stamp(&self, origin: &str, namespace: &Namespace) -> Option<Value> {
+        let meta = &namespace.metadata;
+        if origin_of(namespace) == Some(origin) && furniture::carries(meta, &self.marks) {
+            return None;
+        }
         let shown =
             |meta: &ObjectMeta| json!({"metadata": {"labels": meta.labels, "annotations": meta.annotations}});
-        let wanted = self.stamped(namespace.metadata.clone(), origin);
-        difference(&shown(&namespace.metadata), &shown(&wanted))
+        difference(&shown(meta), &shown(&self.stamped(meta.clone(), origin)))
     }
 
     /// What is beside the namespaces: owners see their Tenant as long as there is anything to see.
@@ -147,15 +171,17 @@ impl Look<'_> {
             |tenant| is_held(tenant) && !snapshot.forced && !snapshot.namespaces.of_tenant().is_empty();
         let is_wanted =
             snapshot.is_open() || snapshot.tenant.is_some_and(|tenant| is_ending(&tenant.metadata));
-        let when = |wanted: Vec<Item>| if is_wanted { wanted } else { Vec::new() };
+        let arrange = |wanted: Vec<Item>, namespace: Option<&str>| {
+            let wanted: Vec<&Item> = wanted.iter().filter(|_| is_wanted).collect();
+            self.arrange(&wanted, namespace)
+        };
         let control = snapshot.control.filter(|control| !snapshot.troubles.contains_key(*control));
-        let at_desk = |control| self.arrange(when(furniture::desk(snapshot, control)), Some(control));
-        [self.arrange(when(furniture::window(snapshot)), None), control.map(at_desk).unwrap_or_default()]
-            .concat()
+        let at_desk = control.map(|control| arrange(furniture::desk(snapshot), Some(control)));
+        [arrange(furniture::window(snapshot), None), at_desk.unwrap_or_default()].concat()
     }
 
     /// What is missing or different, then what does not belong there any more.
-    fn arrange(&self, wanted: Vec<Item>, namespace: Option<&str>) -> Vec<Write> {
+    fn arrange(&self, wanted: &[&Item], namespace: Option<&str>) -> Vec<Write> {
         let nothing = BTreeMap::new();
         let there = self.present.get(&namespace).unwrap_or(&nothing);
         let is_surplus = |key: &&(Kind, &str)| !wanted.iter().any(|item| item.key() == **key);
@@ -164,13 +190,10 @@ impl Look<'_> {
             .filter(is_surplus)
             .map(|(kind, name)| Write::Remove(*kind, namespace.map(str::to_owned), (*name).to_owned()))
             .collect();
-        let put = wanted.into_iter().filter_map(|item| match there.get(&item.key()) {
+        let put = wanted.iter().filter_map(|item| match there.get(&item.key()) {
             Some(present) if item.is_met_by(present) => None,
-            Some(present) => {
-                let meta = present.metadata.clone();
-                Some(item.in_place_of(&meta))
-            }
-            None => Some(item),
+            Some(present) => Some(item.placed(namespace, Some(&present.metadata))),
+            None => Some(item.placed(namespace, None)),
         });
         put.map(|item| Write::Put(Box::new(item))).chain(surplus).collect()
     }

@@ -14,6 +14,8 @@ use crate::resources::{Amount, ResourceMap};
 const COUNT: &str = "count/";
 /// The prefix under which it counts resources that are not Kubernetes' own.
 const REQUESTS: &str = "requests.";
+/// The prefix under which nodes count the volumes that can be attached to them.
+const VOLUMES: &str = "attachable-volumes-";
 
 /// What holds for a Tenant now.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +52,11 @@ impl Terms {
                 known.retain(can_be_limited);
                 known.quantities()
             }
-            Some(set) => set.hard.clone(),
+            Some(set) => {
+                let mut hard = set.hard.clone();
+                hard.retain(|name, _| can_be_limited(name) || !is_of_nodes(name, offered));
+                hard
+            }
             None => BTreeMap::new(),
         };
         hard = hard.into_iter().map(|(name, amount)| (as_counted(&name), amount)).collect();
@@ -100,6 +106,12 @@ fn can_be_limited(name: &str) -> bool {
         || name.contains('/')
 }
 
+/// Whether a resource is one that nodes have. A quota that is set begins with the whole offer, and also with what a
+/// `ResourceQuota` cannot limit. A name that neither it nor the offer has is a mistake, which its administrator is to hear of.
+fn is_of_nodes(name: &str, offered: Option<&ResourceQuota>) -> bool {
+    name.starts_with(VOLUMES) || offered.is_some_and(|offer| offer.hard.contains_key(name))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -135,6 +147,20 @@ mod tests {
         assert_eq!(terms.limits(), resources([("cpu", "2"), ("count/widgets.example.org", "5")]));
         assert_eq!((terms.namespaces, terms.pod_security), (3, PodSecurity::Restricted));
         assert!(!terms.isolation);
+    }
+
+    #[test]
+    fn what_cannot_be_limited_does_not_keep_a_quota_that_was_set_from_the_rest() {
+        let hard =
+            json!({"cpu": "2", "attachable-volumes-csi": "39", "redis": "1", "limits.cpu": "3", "cpus": "1"});
+        let offered = quota([("cpu", "4"), ("redis", "1")]);
+        for field in ["resourceQuota", "namespaceCeiling"] {
+            let spec = json!({"cluster": {"clusterID": "c1"}, field: {"hard": hard}});
+            let spec: TenantSpec = serde_json::from_value(spec).unwrap();
+            let terms = Terms::of(&spec, &TenancyConfig::default(), Some(&offered));
+            let left = quantities([("cpu", "2"), ("limits.cpu", "3"), ("cpus", "1")]);
+            assert_eq!(terms.ceiling.hard, left, "a name that nobody knows is to be seen");
+        }
     }
 
     #[test]

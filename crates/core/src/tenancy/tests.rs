@@ -6,8 +6,10 @@ use ferro_api::tenancy::{Tenant, TenantDelegation, TenantNamespacePhase};
 use ferro_api::virtualkubelet::{CurrentMapping, MappingPhase};
 use serde_json::{Value, json};
 
+use super::delegation::delegated;
+use super::furniture::Furniture;
 use super::model::{CONSUMER, CONTROL, Provider};
-use super::{Kind, NAME, Wish, Write};
+use super::{Kind, NAME, Terms, Wish, Write};
 
 fn entries<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.map(|(origin, name)| (origin.to_owned(), name.to_owned())).into()
@@ -357,6 +359,47 @@ fn an_owner_lets_others_in_by_grades_and_only_into_its_own_namespaces() {
     provider.delegations.clear();
     provider.rest();
     assert_eq!(provider.furniture_in("y"), 3);
+}
+
+#[test]
+fn what_belongs_into_namespaces_is_made_once_for_all_and_put_into_each() {
+    let mut provider = provider([("a", "x"), ("b", "y")]);
+    let subjects = json!([{"kind": "User", "name": "jane"}]);
+    let spec = json!({"subjects": subjects, "level": "Viewer", "namespaces": ["y"]});
+    provider.delegations = vec![delegation(&format!("{CONSUMER}-0"), &spec)];
+    provider.rest();
+    provider.look(|snapshot| {
+        let terms = Terms::of(&snapshot.tenant.unwrap().spec, snapshot.config, snapshot.offered);
+        let delegated = delegated(snapshot);
+        let furniture = Furniture::of(snapshot, &terms, &delegated);
+        let (few, more) = (furniture.within("x"), furniture.within("y"));
+        assert_eq!((few.len(), more.len()), (3, 4));
+        assert!(few.iter().zip(&more).all(|(one, same)| std::ptr::eq(*one, *same)), "not made twice");
+    });
+    let content = |kind: Kind, namespace: &str| {
+        let object = provider.thing(kind, namespace, NAME).unwrap();
+        assert_eq!(object.metadata.namespace.as_deref(), Some(namespace));
+        (object.data.clone(), object.metadata.labels.clone(), object.metadata.annotations.clone())
+    };
+    for kind in [Kind::NetworkPolicy, Kind::ResourceQuota, Kind::RoleBinding] {
+        assert_eq!(content(kind, "x"), content(kind, "y"));
+    }
+}
+
+#[test]
+fn what_somebody_changes_in_a_namespace_is_put_right_there_and_nowhere_else() {
+    let mut provider = provider([("a", "x"), ("b", "y"), ("c", "z")]);
+    provider.writes.clear();
+    let key = |kind, namespace: &str| (kind, Some(namespace.to_owned()), NAME.to_owned());
+    let quota = provider.furniture.get_mut(&key(Kind::ResourceQuota, "x")).unwrap();
+    quota.data = json!({"spec": {"hard": {"cpu": "1000"}}});
+    let policy = provider.furniture.get_mut(&key(Kind::NetworkPolicy, "z")).unwrap();
+    policy.metadata.annotations = None;
+    provider.rest();
+    let places: Vec<_> = provider.writes.iter().map(Write::namespace).collect();
+    assert_eq!(places, [Some("x"), Some("z")], "{:?}", provider.writes);
+    let ceiling = provider.thing(Kind::ResourceQuota, "x", NAME).unwrap();
+    assert_eq!(ceiling.data["spec"]["hard"], json!({"cpu": "4", "memory": "8Gi"}), "whatever its hash says");
 }
 
 #[test]

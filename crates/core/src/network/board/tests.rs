@@ -3,7 +3,7 @@ use super::*;
 use ferro_api::config::Reach;
 use k8s_openapi::jiff::Timestamp;
 
-use super::super::{Answer, Ipam, Naming, Offered, OwnNetworks, default_pools};
+use super::super::{Answer, Asker, Ipam, Naming, Offered, OwnNetworks, default_pools};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -42,17 +42,17 @@ fn others(entries: &[(&str, IpAddr)]) -> BTreeMap<String, BTreeMap<IpAddr, IpAdd
 fn a_pod_is_told_of_where_peers_reach_only_what_is_published() {
     let (ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
     let mut turn = Turn::new(&ipam, now());
-    turn.map("a", ip("10.0.0.9")).unwrap();
+    turn.map(Asker::Caller, "a", ip("10.0.0.9")).unwrap();
     assert!(board.follow(&turn, &layout).0.is_empty());
     let mut turn = Turn::new(&ipam, now());
     turn.reach(Reach::Strict, &BTreeSet::new()).unwrap();
-    let address = turn.map("a", ip("10.0.0.9")).unwrap();
+    let address = turn.map(Asker::Caller, "a", ip("10.0.0.9")).unwrap();
     let (delta, sheets) = board.follow(&turn, &layout);
     let opened = entry("a", "10.0.0.9", address);
     assert_eq!(delta, Delta { set: vec![opened.clone()], removed: vec![] });
     assert_eq!(sheets, [("a".to_owned(), 0)].into());
     let mut back = Turn::new(turn.after(), now());
-    back.unmap("a", ip("10.0.0.9"));
+    back.unmap(Asker::Caller, "a", ip("10.0.0.9"));
     assert_eq!(board.follow(&back, &layout).0, Delta { set: vec![], removed: vec![opened] });
 }
 
@@ -86,7 +86,7 @@ fn nodes_are_told_of_by_full_reach_to_each_peer_when_it_comes() {
 fn followers_are_told_what_changes_and_no_more() {
     let (ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
     let mut turn = Turn::new(&ipam, now());
-    let address = turn.map("a", ip("172.18.0.3")).unwrap();
+    let address = turn.map(Asker::Caller, "a", ip("172.18.0.3")).unwrap();
     let (delta, sheets) = board.follow(&turn, &layout);
     let mapped = entry("a", "172.18.0.3", address);
     assert_eq!(delta, Delta { set: vec![mapped.clone()], removed: vec![] });
@@ -97,7 +97,7 @@ fn followers_are_told_what_changes_and_no_more() {
     assert!(again.0.is_empty() && again.1.is_empty());
 
     let mut back = Turn::new(turn.after(), now());
-    back.unmap("a", ip("172.18.0.3"));
+    back.unmap(Asker::Caller, "a", ip("172.18.0.3"));
     let (delta, _) = board.follow(&back, &layout);
     assert_eq!(delta, Delta { set: vec![], removed: vec![mapped] });
     assert_eq!(board, Board::default(), "nothing is left");
@@ -107,7 +107,7 @@ fn followers_are_told_what_changes_and_no_more() {
 fn what_others_wrote_is_in_force_unless_it_contradicts() {
     let (ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
     let mut turn = Turn::new(&ipam, now());
-    let address = turn.map("a", ip("172.18.0.3")).unwrap();
+    let address = turn.map(Asker::Caller, "a", ip("172.18.0.3")).unwrap();
     let (free, other) = (ip("192.168.9.9"), ip("192.168.9.8"));
     let delta = board.set_others(&others(&[("1.1.1.1", free), ("1.1.1.2", address), ("172.18.0.3", other)]));
     assert_eq!(delta.set.len(), 3);
@@ -118,7 +118,7 @@ fn what_others_wrote_is_in_force_unless_it_contradicts() {
     assert_eq!(board.in_force().count(), 2);
 
     let mut back = Turn::new(turn.after(), now());
-    back.unmap("a", ip("172.18.0.3"));
+    back.unmap(Asker::Caller, "a", ip("172.18.0.3"));
     let (delta, _) = board.follow(&back, &layout);
     assert_eq!(delta.set.len(), 2, "both show again: {delta:?}");
     let delta = board.set_others(&BTreeMap::new());
@@ -134,10 +134,10 @@ fn an_address_that_others_use_is_not_given_out() {
     let claimed = board.claimed(&ipam);
     assert_eq!(claimed.len(), 1, "the other one is not of our network: {claimed:?}");
     let mut turn = Turn::new(&ipam, now());
-    assert_eq!(turn.map("a", ip("172.18.0.3")), Ok(ip("192.168.77.2")));
+    assert_eq!(turn.map(Asker::Caller, "a", ip("172.18.0.3")), Ok(ip("192.168.77.2")));
     let mut turn = Turn::new(&ipam, now());
     turn.leave(claimed);
-    assert_eq!(turn.map("a", ip("172.18.0.3")), Ok(ip("192.168.77.3")));
+    assert_eq!(turn.map(Asker::Caller, "a", ip("172.18.0.3")), Ok(ip("192.168.77.3")));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn of_two_endpoints_with_one_address_the_first_counts() {
 fn another_name_of_the_external_network_changes_every_address() {
     let (ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
     let mut turn = Turn::new(&ipam, now());
-    turn.map("a", ip("172.18.0.3")).unwrap();
+    turn.map(Asker::Caller, "a", ip("172.18.0.3")).unwrap();
     board.follow(&turn, &layout);
     let mut renamed = Turn::new(turn.after(), now());
     let naming = "192.168.77.0/24".parse().unwrap();

@@ -196,6 +196,23 @@ fn v7_an_address_is_shared_and_freed_by_its_last_user() {
 }
 
 #[test]
+fn what_slices_give_back_stays_with_whoever_called_and_the_other_way_round() {
+    let [_, mut b, _] = star();
+    let (endpoint, other) = (ip("10.3.0.5"), ip("10.3.0.6"));
+    let reflect = |b: &mut Ipam, endpoint| b.map_for(Asker::Slices, &BTreeSet::new(), ("a", endpoint), now());
+    let address = b.map("a", endpoint, now()).unwrap();
+    assert_eq!(reflect(&mut b, endpoint), Ok(address), "one endpoint has one address");
+    reflect(&mut b, other).unwrap();
+    assert_eq!(b.reflected_to("a"), [endpoint, other].into());
+    b.unmap("a", other, now());
+    assert!(b.redirections("a").contains_key(&other), "slices name it");
+    b.unmap_for(Asker::Slices, "a", endpoint, now());
+    assert_eq!(b.redirection("a", endpoint), Some(address), "somebody has asked for it");
+    b.release("a", now());
+    assert_eq!(b.mapped(), 0);
+}
+
+#[test]
 fn v8_v9_pods_keep_their_host_part_and_processes_on_nodes_get_an_address() {
     let [_, mut b, _] = star();
     let before = b.clone();

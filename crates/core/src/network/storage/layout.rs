@@ -323,7 +323,9 @@ fn heal(before: &Ipam, strays: Vec<(IpAddr, Mapping)>, now: Timestamp) -> Turn {
         let here = turn.after.mappings.get_mut(&endpoint).filter(|here| here.ip == stray.ip);
         if let Some(here) = here {
             here.peers.extend(stray.peers);
+            here.reflected_to.extend(stray.reflected_to);
             here.to_all |= stray.to_all;
+            here.guest_of = here.guest_of.take().or(stray.guest_of);
         }
     }
     let mut addresses = BTreeSet::new();
@@ -335,13 +337,15 @@ fn heal(before: &Ipam, strays: Vec<(IpAddr, Mapping)>, now: Timestamp) -> Turn {
         }
     }
     let known = before.peers();
-    let nobodys = before.mappings().filter(|(_, mapping)| {
-        mapping.is_idle() || mapping.peers.iter().any(|peer| !known.contains_key(peer))
-    });
+    let nobodys = before
+        .mappings()
+        .filter(|(_, mapping)| mapping.is_idle() || mapping.asked().any(|peer| !known.contains_key(peer)));
     for (endpoint, _) in nobodys {
         turn.touched.insert(*endpoint);
         let Some(mut mapping) = turn.after.mappings.get(endpoint).cloned() else { continue };
-        mapping.peers.retain(|peer| known.contains_key(peer));
+        for asked in [&mut mapping.peers, &mut mapping.reflected_to] {
+            asked.retain(|peer| known.contains_key(peer));
+        }
         if mapping.is_idle() {
             turn.after.external.free(mapping.ip, now);
             turn.freed.insert(mapping.ip, *endpoint);
@@ -369,7 +373,7 @@ fn note(set: &mut BTreeSet<u32>, number: u32, is_in: bool) {
 }
 
 fn weight(mapping: &Mapping) -> usize {
-    MAPPING + PEER * mapping.peers.len()
+    MAPPING + PEER * mapping.asked().count()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::offloading::Index;
+use crate::offloading::{Index, Standing, standing};
 
 /// The identifier of the home cluster.
 pub(in crate::offloading) const HOME: &str = "d14e610e-4c1b-402c-a5f1-5ef6f39c0490";
@@ -44,6 +44,8 @@ pub(in crate::offloading) struct Peer {
     /// What the copy of the map asks for, and what came of it.
     copy: Option<BTreeMap<String, String>>,
     there: BTreeMap<String, CurrentMapping>,
+    /// The namespaces that have pods there.
+    pub(in crate::offloading) pods: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -126,7 +128,10 @@ impl World {
     pub(in crate::offloading) fn delete(&mut self, namespace: &str) {
         let now = Time(self.now);
         let Some(offloading) = self.offloadings.get_mut(namespace) else { return };
-        offloading.metadata.deletion_timestamp.get_or_insert(now);
+        if offloading.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        offloading.metadata.deletion_timestamp = Some(now);
         self.bump('o', namespace);
         self.sweep();
     }
@@ -135,6 +140,15 @@ impl World {
         if let Some(offloading) = self.offloadings.get_mut(namespace) {
             annotations::FORCE.put_on(&mut offloading.metadata, "true");
             self.bump('o', namespace);
+        }
+    }
+
+    /// Somebody replaces an offloading by one without finalizers.
+    pub(in crate::offloading) fn strip(&mut self, namespace: &str) {
+        if let Some(offloading) = self.offloadings.get_mut(namespace) {
+            offloading.metadata.finalizers = None;
+            self.bump('o', namespace);
+            self.sweep();
         }
     }
 
@@ -153,6 +167,7 @@ impl World {
             provider,
             copy,
             there,
+            pods: BTreeSet::new(),
         };
         self.clusters.insert(id.into(), peer);
         self.relabel(id, labels);
@@ -169,6 +184,8 @@ impl World {
     pub(in crate::offloading) fn lose_node(&mut self, id: &str) {
         if let Some(peer) = self.clusters.get_mut(id).filter(|peer| peer.peered) {
             peer.has_node = false;
+            // Kubernetes deletes pods whose node is gone.
+            peer.pods.clear();
             self.see_cluster(id);
         }
     }
@@ -192,6 +209,20 @@ impl World {
     pub(in crate::offloading) fn provider(&mut self, id: &str, provider: Provider) {
         if let Some(peer) = self.clusters.get_mut(id) {
             peer.provider = provider;
+        }
+    }
+
+    /// A pod of a namespace comes to a cluster, if it may.
+    pub(in crate::offloading) fn run(&mut self, namespace: &str, id: &str) {
+        let is_there = self.current(id)[namespace]["phase"] == "Accepted";
+        let is_wanted = self.offloadings.get(namespace).is_some_and(|offloading| {
+            offloading.metadata.deletion_timestamp.is_none()
+                && self.selected(id).contains(namespace)
+                && standing(Some(offloading), id) == Standing::Wanted
+        });
+        if is_there && is_wanted {
+            self.clusters.get_mut(id).unwrap().pods.insert(namespace.to_owned());
+            self.see_pods();
         }
     }
 
@@ -262,6 +293,11 @@ impl World {
 
     fn see_cluster(&mut self, id: &str) {
         self.unseen.insert(('c', id.to_owned()));
+        self.see_pods();
+    }
+
+    fn see_pods(&mut self) {
+        self.unseen.insert(('p', String::new()));
     }
 }
 

@@ -107,7 +107,7 @@ pub const POD: Section = Section {
             name: "automountServiceAccountToken",
             home: Translated,
             provider: OVERRULED,
-            note: "always false; the volume kube-api-access-* and its mounts are left out",
+            note: "always false; the volume kube-api-access-* has a token of home",
         },
         noted("containers", "as below"),
         sent("dnsConfig"),
@@ -121,7 +121,7 @@ pub const POD: Section = Section {
         noted("hostUsers", "with false, nodes over there must know user namespaces"),
         sent("hostname"),
         sent("hostnameOverride"),
-        noted("imagePullSecrets", "Secrets of these names are looked for over there"),
+        noted("imagePullSecrets", "Secrets of these names come along"),
         noted("initContainers", "as below"),
         dropped("nodeName", LEFT_OUT, "the scheduler over there finds a node"),
         dropped(
@@ -162,7 +162,7 @@ const CONTAINER: &[Field] = &[
     sent("args"),
     sent("command"),
     noted("env", "sources as below"),
-    noted("envFrom", "ConfigMaps and Secrets of these names are looked for over there"),
+    noted("envFrom", "ConfigMaps and Secrets of these names come along"),
     noted("image", "nodes over there must be able to pull it"),
     sent("imagePullPolicy"),
     noted("lifecycle", "requests as below"),
@@ -183,7 +183,7 @@ const CONTAINER: &[Field] = &[
     sent("terminationMessagePolicy"),
     sent("tty"),
     sent("volumeDevices"),
-    noted("volumeMounts", "without those of kube-api-access-*"),
+    sent("volumeMounts"),
     sent("workingDir"),
 ];
 
@@ -239,7 +239,12 @@ const VOLUME: &[Field] = &[
                there",
     },
     sent("emptyDir"),
-    noted("ephemeral", "the claim is made over there"),
+    Field {
+        name: "ephemeral",
+        home: Translated,
+        provider: Provider::Kept,
+        note: "into a persistentVolumeClaim of the claim that home makes, which has to be of a class such as liqo",
+    },
     barred("fc", TIED),
     barred("flexVolume", TIED),
     barred("flocker", TIED),
@@ -251,7 +256,10 @@ const VOLUME: &[Field] = &[
     barred("iscsi", TIED),
     sent("name"),
     barred("nfs", TIED),
-    noted("persistentVolumeClaim", "a claim of this name is looked for over there"),
+    noted(
+        "persistentVolumeClaim",
+        "the claim has to be of a class such as liqo, and its volume to lie over there",
+    ),
     barred("photonPersistentDisk", TIED),
     barred("portworxVolume", TIED),
     noted("projected", "as below"),
@@ -274,10 +282,12 @@ const PROJECTION: &[Field] = &[
     },
     barred("podCertificate", "signers of home do not exist over there"),
     sent("secret"),
-    barred(
-        "serviceAccountToken",
-        "service accounts do not travel yet; that of kube-api-access-* is left out",
-    ),
+    Field {
+        name: "serviceAccountToken",
+        home: Translated,
+        provider: FORBIDDEN,
+        note: "a token of home, from a Secret that home keeps fresh",
+    },
 ];
 
 const POD_SECURITY: &[Field] = &[

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::samples::{get, places, read, sample, schema, with};
 use super::{Home, Provider, SECTIONS};
+use crate::pods::outward::access::Access;
 use crate::pods::{outward, provider};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/PODS.md");
@@ -69,7 +70,8 @@ fn home_does_with_every_field_what_the_table_says() {
 
 fn sent(spec: &Value, at: &str, field: &str) -> Outcome {
     let pod = Pod { spec: Some(read(spec)), ..Pod::default() };
-    let shadow = outward::shadow(&pod, "shop-rome", "rome").map_err(|refusal| refusal.message)?;
+    let shadow =
+        outward::shadow(&pod, "shop-rome", "rome", &Access::Closed).map_err(|refusal| refusal.message)?;
     Ok(get(&serde_json::to_value(shadow.spec.pod).unwrap(), at, field))
 }
 
@@ -108,7 +110,7 @@ fn made(spec: &Value, at: &str, field: &str) -> Outcome {
 fn a_refusal_names_a_word_and_tells_what_to_do() {
     for (at, field) in places().filter(|(_, field)| field.home == Home::Refused) {
         let pod = Pod { spec: Some(read(&with(at, field.name))), ..Pod::default() };
-        let refusal = outward::shadow(&pod, "n", "c").unwrap_err();
+        let refusal = outward::shadow(&pod, "n", "c", &Access::Closed).unwrap_err();
         assert!(refusal.word.chars().all(char::is_alphanumeric), "{refusal:?}");
         assert!(refusal.message.contains("take it out"), "{refusal:?}");
     }

@@ -1,34 +1,34 @@
 //! A pod at home that has ended or is being deleted: what is over there goes first, and the pod last.
 
+use ferro_api::virtualkubelet::ShadowPod;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::there::{Shadow, ending_of, seen};
 use super::{Case, Plan, Write, delete};
 use crate::pods::inward::{Ending, Seen, Sight, Wait};
 
-/// The grace of a pod that says nothing about it, in seconds.
-const USUAL_GRACE: i64 = 30;
-
 impl Case<'_> {
     /// A pod that has ended is kept with all that is over there, for its logs; unless something may run there again.
     pub(super) fn keep(&self) -> Plan {
         let delete = match self.there.shadow {
-            Shadow::Own(shadow) => {
-                let has_ended = |remote: &Pod| Ending::of(remote).is_some();
-                let is_over = self.there.remote.map_or(ending_of(shadow).is_some(), has_ended);
-                (!is_over).then(|| delete(shadow)).flatten()
-            }
-            Shadow::Former(shadow) => delete(shadow),
-            Shadow::Absent | Shadow::Foreign => None,
+            Shadow::Own(shadow) => delete(shadow).filter(|_| !self.is_over(shadow)).into_iter().collect(),
+            Shadow::Former(shadow) => self.dismiss(shadow),
+            Shadow::Absent | Shadow::Foreign => Vec::new(),
         };
         Plan::of(delete.into_iter().chain(self.show_rest()))
+    }
+
+    /// Whether nothing runs for a ShadowPod of this pod any more, nor ever will.
+    pub(super) fn is_over(&self, shadow: &ShadowPod) -> bool {
+        let has_ended = |remote: &Pod| Ending::of(remote).is_some();
+        self.there.remote.map_or(ending_of(shadow).is_some(), has_ended)
     }
 
     /// A pod that is deleted goes when nothing of it is left.
     pub(super) fn leave(&self) -> Plan {
         match (self.there.shadow, self.there.left) {
             (Shadow::Own(shadow) | Shadow::Former(shadow), _) => {
-                Plan::of(delete(shadow).into_iter().chain(self.show_rest()))
+                Plan::of(self.dismiss(shadow).into_iter().chain(self.show_rest()))
             }
             (Shadow::Absent | Shadow::Foreign, Some(left)) => {
                 Plan::of(self.end(left).into_iter().chain(self.show_rest()))
@@ -43,22 +43,10 @@ impl Case<'_> {
         let seen = match self.there.shadow {
             Shadow::Own(shadow) => Seen { is_last: true, ..seen(shadow, remote, false) },
             Shadow::Absent | Shadow::Foreign | Shadow::Former(_) => {
-                Seen { pod: remote, recreations: 0, is_current: false, is_last: true }
+                Seen { pod: remote, recreations: 0, is_current: false, is_last: true, complaint: None }
             }
         };
         self.show(&Sight::Seen(seen))
-    }
-
-    /// The provider gives a pod its own grace. Who deletes the pod at home may have given it less. The ShadowPod is gone by
-    /// now, so that nothing is made in its place.
-    fn end(&self, left: &Pod) -> Option<Write> {
-        let grace = self.pod.metadata.deletion_grace_period_seconds?.max(1);
-        let own = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-        let given = left.metadata.deletion_timestamp.as_ref();
-        let given =
-            given.and(left.metadata.deletion_grace_period_seconds).unwrap_or(own.unwrap_or(USUAL_GRACE));
-        let uid = left.metadata.uid.clone().filter(|_| grace < given)?;
-        Some(Write::EndRemote { uid, grace: u32::try_from(grace).unwrap_or(u32::MAX) })
     }
 
     /// Who holds the pod by a finalizer, as the controller of Jobs does, wants to see it end.

@@ -1,20 +1,20 @@
 //! A pod at home that is wanted: it gets a ShadowPod, and shows what becomes of it.
 
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodPhase};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 
 use super::there::{Shadow, ending_of, phase_of, seen};
-use super::{Case, Plan, Write, delete, tolerations};
+use super::{Case, Notice, Plan, Write, delete, tolerations};
 use crate::admission;
+use crate::offloading::Standing;
 use crate::pods::inward::{self, Ending, Seen, Sight, Wait};
-use crate::pods::{Refusal, outward};
+use crate::pods::{Refusal, outward, provider};
 
 /// The word of a provider that has no room for a pod. Another node may have some.
 const NO_ROOM: &str = "QuotaExceeded";
 /// The word of a pod over there that is gone, and is not made again.
 const LOST: &str = "RemotePodLost";
-/// The word of one that is.
-const RECREATING: &str = "Recreating";
 
 impl Case<'_> {
     /// What to do about a pod that is wanted.
@@ -28,7 +28,7 @@ impl Case<'_> {
             )),
             Shadow::Former(shadow) => {
                 let mut plan = self.wait_for_former();
-                plan.writes.splice(0..0, delete(shadow));
+                plan.writes.splice(0..0, self.dismiss(shadow));
                 plan
             }
             Shadow::Own(shadow) => self.follow(shadow),
@@ -42,20 +42,24 @@ impl Case<'_> {
     fn begin(&self) -> Plan {
         if let Some(remote) = self.there.remote {
             // Somebody deleted its ShadowPod over there. What comes next depends on when it is gone.
-            let seen = Seen { pod: remote, recreations: 0, is_current: false, is_last: false };
+            let seen =
+                Seen { pod: remote, recreations: 0, is_current: false, is_last: false, complaint: None };
             return Plan::of(self.show(&Sight::Seen(seen)));
         }
-        if self.there.left.is_some() {
-            return self.wait_for_former();
+        if let Some(left) = self.there.left {
+            let mut plan = self.wait_for_former();
+            plan.writes.splice(0..0, self.end(left));
+            return plan;
         }
         let has_run = inward::has_run(self.pod);
         match self.wanted() {
+            Ok(_) if self.snapshot.standing != Standing::Wanted => self.refuse(&Self::not_now()),
             Ok(_) if has_run && !self.may_run_again() => self.fail(&Refusal::new(
                 LOST,
                 "the ShadowPod of this pod was removed on the cluster of this node",
             )),
             Ok(shadow) => self.create(shadow),
-            Err(refusal) if has_run && self.is_surely_lost(&refusal) => {
+            Err(refusal) if has_run && self.is_surely_lost() => {
                 let message = format!("the pod is gone from the cluster of this node: {}", refusal.message);
                 self.fail(&Refusal::new(LOST, message))
             }
@@ -64,8 +68,8 @@ impl Case<'_> {
     }
 
     /// Where there is no namespace, nothing was looked up in it. And a pod of a DaemonSet that fails is made again at once.
-    fn is_surely_lost(&self, refusal: &Refusal) -> bool {
-        self.snapshot.namespace.is_some() && refusal.word != admission::Refusal::OfADaemonSet.word()
+    fn is_surely_lost(&self) -> bool {
+        self.snapshot.namespace.is_some() && !self.is_of_a_daemon_set()
     }
 
     fn may_run_again(&self) -> bool {
@@ -82,7 +86,14 @@ impl Case<'_> {
     fn shadow(&self) -> Result<ShadowPod, Refusal> {
         let unmade = admission::Refusal::NoNamespace(admission::Missing::Unmade);
         let namespace = self.snapshot.namespace.ok_or(unmade)?;
-        outward::shadow(self.pod, namespace, self.snapshot.home)
+        let access = self.snapshot.access;
+        if !access.is_known_for(self.pod) {
+            return Err(Refusal::new(
+                "ApiServerUnknown",
+                "it is not known yet at which address the pod reaches the API server of this cluster; it starts when it is",
+            ));
+        }
+        outward::shadow(self.pod, namespace, self.snapshot.home, access)
     }
 
     fn create(&self, shadow: ShadowPod) -> Plan {
@@ -98,7 +109,7 @@ impl Case<'_> {
 
     /// No container has started yet; or, as the pod over there is gone, one is made in its place.
     fn nothing_yet<'a>(&self, message: Option<&'a str>) -> Wait<'a> {
-        let word = inward::has_run(self.pod).then_some(RECREATING);
+        let word = inward::has_run(self.pod).then_some(inward::RECREATING);
         let gone = "the pod is gone from the cluster of this node, which makes it again";
         Wait { word, message: message.or(word.map(|_| gone)), since: None }
     }
@@ -121,7 +132,9 @@ impl Case<'_> {
             return self.rejected(shadow);
         }
         if let Some(remote) = self.there.remote {
-            return Plan::of(self.show(&Sight::Seen(seen(shadow, remote, is_wished))));
+            let mut plan = self.stranded(remote).unwrap_or_default();
+            plan.writes.splice(0..0, self.show_seen(shadow, remote, is_wished));
+            return plan;
         }
         let status = shadow.status.as_ref();
         let message = status.and_then(|status| status.message.as_deref());
@@ -139,6 +152,20 @@ impl Case<'_> {
                 }
             }
         }
+    }
+
+    /// Shows the pod over there, and tells what it does not follow when that is new.
+    fn show_seen(&self, shadow: &ShadowPod, remote: &Pod, is_wished: bool) -> Vec<Write> {
+        let complaint = provider::complaint(shadow).filter(|_| is_wished);
+        let seen = Seen { complaint: complaint.as_ref(), ..seen(shadow, remote, is_wished) };
+        let show = self.show(&Sight::Seen(seen));
+        let why = complaint
+            .as_ref()
+            .map(|complaint| (inward::word(&complaint.why.word), inward::text(&complaint.why.message)));
+        let shown = inward::refused_change(self.pod);
+        let news = why.filter(|(word, text)| shown != Some((word.as_str(), text.as_str())));
+        let tell = news.map(|(reason, note)| Write::Tell(Notice { warning: true, reason, note }));
+        show.into_iter().chain(tell).collect()
     }
 
     fn fail(&self, why: &Refusal) -> Plan {

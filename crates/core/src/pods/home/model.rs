@@ -5,7 +5,7 @@ mod world;
 
 use proptest::prelude::*;
 
-use super::Write;
+use super::{Standing, Write};
 use crate::pods::inward::{Ending, ready};
 pub(super) use world::{PAUSE, World};
 
@@ -40,6 +40,8 @@ enum Deed {
     Tunnel(bool),
     /// There is room for a pod over there, or is none.
     Room(bool),
+    /// The namespace is dropped from the provider, or wanted there again.
+    Drop(Standing),
     /// Time passes.
     Pass,
 }
@@ -60,6 +62,13 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => any::<bool>().prop_map(Deed::Near),
         1 => any::<bool>().prop_map(Deed::Tunnel),
         1 => any::<bool>().prop_map(Deed::Room),
+        3 => prop_oneof![
+            Just(Standing::Wanted),
+            Just(Standing::Undecided),
+            Just(Standing::Dropped),
+            Just(Standing::GivenUp),
+        ]
+        .prop_map(Deed::Drop),
         1 => Just(Deed::Pass),
     ];
     proptest::collection::vec(deed, 0..60)
@@ -86,6 +95,7 @@ impl World {
             Deed::Near(is_near) => self.is_near = is_near,
             Deed::Tunnel(is_up) => self.tunnel_is_up = is_up,
             Deed::Room(has_room) => self.has_room = has_room,
+            Deed::Drop(standing) => self.set_standing(standing),
             Deed::Pass => self.seconds += 25,
         }
     }
@@ -94,10 +104,13 @@ impl World {
     fn assert_sound(&self) {
         if self.policy == "Never" {
             assert!(
-                self.made.values().all(|made| *made <= 1),
-                "what runs once is made once: {:?}",
-                self.made
+                self.ran.values().all(|ran| ran.len() <= 1),
+                "what runs once does not run twice: {:?}",
+                self.ran
             );
+        }
+        if self.is_near && self.has_something_there() {
+            assert!(self.keeps_namespace(), "its namespace goes before it: {:?}", self.remote);
         }
     }
 
@@ -105,6 +118,7 @@ impl World {
     fn assert_at_rest(&self) {
         assert_eq!(self.plan().writes, [], "at rest nothing is written");
         let Some(local) = &self.local else {
+            assert!(!self.lodges(), "nothing is waited for");
             assert!(self.shadow.is_none() && self.remote.is_none(), "an orphan");
             return;
         };

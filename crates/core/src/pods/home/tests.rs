@@ -1,3 +1,8 @@
+mod disrupted;
+mod dropped;
+mod refused;
+mod sooner;
+
 use std::time::Duration;
 
 use ferro_api::names::annotations;
@@ -14,9 +19,11 @@ fn kinds(plan: &Plan) -> Vec<&'static str> {
         Write::CreateShadow(_) => "create",
         Write::ChangeShadow { .. } => "change",
         Write::DeleteShadow { .. } => "delete",
+        Write::MarkEnding { .. } => "mark",
         Write::EndRemote { .. } => "end",
         Write::Tolerate(_) => "tolerate",
         Write::Show(_) => "show",
+        Write::Delete { .. } => "send away",
         Write::Finish { .. } => "finish",
         Write::Tell(_) => "tell",
     };
@@ -311,30 +318,6 @@ fn a_deleted_pod_goes_when_nothing_is_left() {
 }
 
 #[test]
-fn who_gives_a_pod_less_time_at_home_gives_it_less_over_there() {
-    for (grace, given) in [(0, 1), (1, 1), (5, 5)] {
-        let mut world = running("Always");
-        world.delete(grace);
-        assert_eq!(kinds(&world.plan()), ["delete"]);
-        world.work(1);
-        let uid = world.remote.as_ref().unwrap().metadata.uid.clone().unwrap();
-        assert_eq!(world.plan().writes, [Write::EndRemote { uid, grace: given }]);
-        world.work(1);
-        assert_eq!(world.plan(), Plan::default(), "once");
-    }
-}
-
-#[test]
-fn a_shorter_time_counts_also_when_the_provider_was_faster() {
-    let mut world = running("Always");
-    world.delete(30);
-    world.work(1);
-    while world.provide() {}
-    world.delete(2);
-    assert_eq!(kinds(&world.plan()), ["end"]);
-}
-
-#[test]
 fn a_pod_that_others_hold_is_shown_as_ended_and_left_to_them() {
     let mut world = World::new("Never");
     world.local.as_mut().unwrap().metadata.finalizers = Some(vec!["batch.kubernetes.io/job-tracking".into()]);
@@ -348,7 +331,7 @@ fn a_pod_that_others_hold_is_shown_as_ended_and_left_to_them() {
 fn what_a_pod_left_that_was_deleted_by_force_is_cleared_away() {
     let mut world = running("Always");
     world.local = None;
-    assert_eq!(kinds(&world.plan()), ["delete"]);
+    assert_eq!(kinds(&world.plan()), ["mark", "end", "delete"]);
     world.rest();
     assert!(world.shadow.is_none() && world.remote.is_none());
 }
@@ -358,8 +341,8 @@ fn a_pod_of_the_same_name_waits_until_the_former_is_gone() {
     let mut world = running("Always");
     world.local = None;
     world.create();
-    assert_eq!(kinds(&world.plan()), ["delete", "show"]);
-    world.work(2);
+    assert_eq!(kinds(&world.plan()), ["mark", "end", "delete", "show"]);
+    world.work(4);
     assert_eq!(world.plan(), Plan::default(), "the former still runs");
     assert!(waiting(&world).1.contains("former"));
     world.rest();

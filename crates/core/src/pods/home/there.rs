@@ -35,26 +35,37 @@ pub(super) fn is_ours(home: &str, meta: &ObjectMeta) -> bool {
     labels::ORIGIN_ID.of(meta) == Some(home)
 }
 
+/// Whether something over there is for this very pod.
+pub(super) fn is_of(pod: &Pod, meta: &ObjectMeta) -> bool {
+    pod.metadata.uid.as_deref().is_some_and(|uid| annotations::ORIGIN_UID.of(meta) == Some(uid))
+}
+
+fn made_from(pod: &Pod) -> Option<&str> {
+    annotations::SHADOW_UID.of(&pod.metadata)
+}
+
+/// The pod of that name over there, if it comes from this cluster.
+pub(super) fn left<'a>(snapshot: &Snapshot<'a>) -> Option<&'a Pod> {
+    snapshot.remote.filter(|remote| made_here(snapshot.home, &remote.metadata))
+}
+
+/// Whether a pod over there was made for one of this cluster.
+pub(super) fn made_here(home: &str, meta: &ObjectMeta) -> bool {
+    is_ours(home, meta) && annotations::SHADOW_UID.of(meta).is_some()
+}
+
 impl<'a> There<'a> {
     pub(super) fn of(snapshot: &Snapshot<'a>, pod: &Pod) -> Self {
-        let is_of_pod = |meta: &ObjectMeta| {
-            pod.metadata.uid.as_deref().is_some_and(|uid| annotations::ORIGIN_UID.of(meta) == Some(uid))
-        };
         let shadow = match snapshot.shadow {
             None => Shadow::Absent,
             Some(shadow) if !is_ours(snapshot.home, &shadow.metadata) => Shadow::Foreign,
-            Some(shadow) if is_of_pod(&shadow.metadata) => Shadow::Own(shadow),
+            Some(shadow) if is_of(pod, &shadow.metadata) => Shadow::Own(shadow),
             Some(shadow) => Shadow::Former(shadow),
         };
-        let made_from = |meta| annotations::SHADOW_UID.of(meta);
-        let left = snapshot.remote.filter(|remote| {
-            is_ours(snapshot.home, &remote.metadata) && made_from(&remote.metadata).is_some()
-        });
+        let left = left(snapshot);
         let remote = match shadow {
-            Shadow::Own(shadow) => {
-                left.filter(|left| made_from(&left.metadata) == shadow.metadata.uid.as_deref())
-            }
-            Shadow::Absent => left.filter(|left| is_of_pod(&left.metadata)),
+            Shadow::Own(shadow) => left.filter(|left| made_from(left) == shadow.metadata.uid.as_deref()),
+            Shadow::Absent => left.filter(|left| is_of(pod, &left.metadata)),
             Shadow::Foreign | Shadow::Former(_) => None,
         };
         Self { shadow, remote, left }
@@ -82,6 +93,7 @@ pub(super) fn seen<'a>(shadow: &ShadowPod, remote: &'a Pod, is_wished: bool) -> 
         recreations: shadow.status.as_ref().and_then(|status| status.recreations).unwrap_or_default(),
         is_current: is_wished && shows_wish(shadow, remote),
         is_last: !is_going || ending_of(shadow).is_some(),
+        complaint: None,
     }
 }
 

@@ -5,7 +5,7 @@ const LONGEST_TEXT: usize = 4096;
 const LONGEST_WORD: usize = 128;
 
 /// A sentence of a peer, cut.
-pub(in crate::pods) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     cut(text, LONGEST_TEXT)
 }
 

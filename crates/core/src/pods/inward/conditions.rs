@@ -3,25 +3,47 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 
 use super::bounds;
 use super::containers::unready;
-use super::{Ending, Seen, Sight, Surroundings, Wait};
+use super::{Ending, RECREATING, Seen, Sight, Surroundings, Wait};
 
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
+/// That the pod is taken away: by a drain, for one that is more important, or with its node.
+const DISRUPTED: &str = "DisruptionTarget";
 /// Those that only kubelets set: they go when the pod over there has them no more.
 const OF_KUBELETS: [&str; 4] =
-    ["Initialized", "PodReadyToStartContainers", "PodResizeInProgress", "PodResizePending"];
+    ["Initialized", "PodReadyToStartContainers", "PodResizeInProgress", RESIZE_PENDING];
 /// The reason of a pod that is not ready because nothing reaches it.
 const TUNNEL_DOWN: &str = "TunnelDown";
+/// The reason of a pod that is not ready because the one over there is being ended.
+const ENDING: &str = "Terminating";
+/// That a change of the pod is not followed over there.
+const CHANGE_REFUSED: &str = "liqo.io/ChangeRefused";
+const RESIZE_PENDING: &str = "PodResizePending";
+/// The reason of a resize that no kubelet will come to; kubelets have it, too.
+const INFEASIBLE: &str = "Infeasible";
 /// So many conditions of a pod over there are looked at.
 const MOST: usize = 32;
 
 /// The condition Ready of a pod.
 pub(in crate::pods) fn ready(pod: &Pod) -> Option<&PodCondition> {
     find(pod, READY)
+}
+
+/// Since when it is shown that the pod is taken away.
+pub(in crate::pods) fn disrupted_since(pod: &Pod) -> Option<Timestamp> {
+    let shown = find(pod, DISRUPTED).filter(|shown| shown.status == "True")?;
+    shown.last_transition_time.as_ref().map(|since| since.0)
+}
+
+/// What was shown of a change that is not followed over there: the word and the sentence.
+pub(in crate::pods) fn refused_change(pod: &Pod) -> Option<(&str, &str)> {
+    let shown = find(pod, CHANGE_REFUSED)?;
+    Some((shown.reason.as_deref()?, shown.message.as_deref()?))
 }
 
 fn find<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
@@ -128,6 +150,10 @@ impl Board<'_> {
 
     fn wait(&mut self, wait: &Wait<'_>) {
         self.place();
+        // What took away the pod over there does not threaten the one that is made in its place.
+        if wait.word == Some(RECREATING) && self.local.metadata.deletion_timestamp.is_none() {
+            self.conditions.retain(|one| one.type_ != DISRUPTED);
+        }
         let unready = unready(self.local);
         let (word, message) = match wait.word {
             Some(word) => (word, wait.message),
@@ -166,13 +192,36 @@ impl Board<'_> {
             }
         }
         self.put(containers);
+        // One that is deleted here is seen to go by everybody, and may serve to the last.
+        let is_deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        if is_ready.is_true() && is_deleted(seen.pod) && !is_deleted(self.local) {
+            is_ready = Word::no(READY, ENDING, Some("the pod is being ended on the cluster of this node"));
+        }
         let is_ready = self.readiness(Some(is_ready));
         self.put(is_ready);
+        self.complain(seen);
     }
 
-    /// Where a pod is bound to, and whether its gates are open, is known at home.
+    /// A change that is not followed. Who waits for a resize looks where kubelets say that it cannot be had.
+    fn complain(&mut self, seen: &Seen<'_>) {
+        let yes = |type_, reason: &str, message: &str| Word {
+            reason: Some(bounds::word(reason)),
+            message: Some(bounds::text(message)),
+            ..Word::new(type_, true)
+        };
+        let Some(complaint) = seen.complaint else {
+            self.conditions.retain(|one| one.type_ != CHANGE_REFUSED);
+            return;
+        };
+        self.put(yes(CHANGE_REFUSED, &complaint.why.word, &complaint.why.message));
+        if let Some(size) = &complaint.size {
+            self.put(yes(RESIZE_PENDING, INFEASIBLE, size));
+        }
+    }
+
+    /// Where a pod is bound to, what was said of its changes, and whether its gates are open, is known at home.
     fn is_of_home(&self, type_: &str) -> bool {
-        type_ == SCHEDULED || self.gates().any(|gate| gate == type_)
+        [SCHEDULED, CHANGE_REFUSED].contains(&type_) || self.gates().any(|gate| gate == type_)
     }
 
     fn gates(&self) -> impl Iterator<Item = &str> {

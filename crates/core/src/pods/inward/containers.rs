@@ -8,9 +8,12 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::bounds;
 use super::{Ending, Seen, Wait};
+use crate::pods::Refusal;
 
 /// What a container that was killed exits with.
 const KILLED: i32 = 137;
+/// What a container exits with that could not be started.
+const NOT_STARTED: i32 = 128;
 /// As many mounts of a container as are taken over.
 const MOST_MOUNTS: usize = 256;
 
@@ -80,10 +83,12 @@ impl Container<'_> {
         self.kind.of(status).iter().find(|status| status.name == self.name)
     }
 
-    /// Whether a container that is in this state stays in it for good, so that no API server lets it out of it.
-    fn is_done(&self, state: Option<&ContainerState>) -> bool {
-        let Some(ended) = state.and_then(|state| state.terminated.as_ref()) else { return false };
+    /// Whether a container that is in this state stays in it for good, so that no API server lets it out of it. One for
+    /// debugging that was refused has never run, and may be let in later.
+    fn is_done(&self, status: &ContainerStatus) -> bool {
+        let Some(ended) = terminated(status) else { return false };
         match self.restarts {
+            _ if self.kind == Kind::Ephemeral && status.container_id.is_none() => false,
             "Never" => true,
             "OnFailure" => ended.exit_code == 0,
             _ => false,
@@ -133,6 +138,22 @@ impl Container<'_> {
         }
     }
 
+    /// It is never started.
+    fn refuse(&self, before: Option<&ContainerStatus>, why: &Refusal, now: Timestamp) -> ContainerStatus {
+        if let Some(before) = before.filter(|before| terminated(before).is_some()) {
+            return before.clone();
+        }
+        let ended = ContainerStateTerminated {
+            exit_code: NOT_STARTED,
+            finished_at: Some(Time(now)),
+            message: Some(bounds::text(&why.message)),
+            reason: Some(bounds::word(&why.word)),
+            ..ContainerStateTerminated::default()
+        };
+        let state = ContainerState { terminated: Some(ended), ..ContainerState::default() };
+        ContainerStatus { state: Some(state), ..self.wait(before, &why.word, None) }
+    }
+
     fn end(
         &self,
         before: Option<&ContainerStatus>,
@@ -164,6 +185,10 @@ impl Container<'_> {
     }
 }
 
+fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.state.as_ref()?.terminated.as_ref()
+}
+
 fn bounded(mut state: ContainerState) -> ContainerState {
     if let Some(waiting) = &mut state.waiting {
         waiting.reason = waiting.reason.as_deref().map(bounds::word);
@@ -184,9 +209,9 @@ fn has_run(status: &ContainerStatus) -> bool {
     status.container_id.is_some() || is_in(&status.state) || is_in(&status.last_state)
 }
 
-/// Whether any container has ever run.
+/// Whether any container of the pod itself has ever run. One for debugging, which may have been refused, says nothing.
 pub(super) fn any_has_run(status: &PodStatus) -> bool {
-    Kind::ALL.iter().any(|kind| kind.of(status).iter().any(has_run))
+    [Kind::Init, Kind::Main].iter().any(|kind| kind.of(status).iter().any(has_run))
 }
 
 /// The names of those that are not ready, as kubelets list them.
@@ -214,9 +239,8 @@ fn set(
         let list = all.iter().filter(|one| one.kind == kind).map(|one| {
             let before = one.find(after);
             let now = see(one, before);
-            let has_ended = now.state.as_ref().is_some_and(|state| state.terminated.is_some());
             match before {
-                Some(before) if one.is_done(before.state.as_ref()) && !has_ended => before.clone(),
+                Some(before) if one.is_done(before) && terminated(&now).is_none() => before.clone(),
                 _ => now,
             }
         });
@@ -231,27 +255,36 @@ pub(super) fn wait(local: &Pod, wait: &Wait<'_>, after: &mut PodStatus) {
     set(local, after, |container, before| container.wait(before, word, wait.message));
 }
 
-/// Containers as those of the pod over there.
-pub(super) fn see(local: &Pod, seen: &Seen<'_>, after: &mut PodStatus) {
+/// Containers as those of the pod over there. One for debugging that is not in it is one that was refused: who waits for
+/// it is to hear that.
+pub(super) fn see(local: &Pod, seen: &Seen<'_>, now: Timestamp, after: &mut PodStatus) {
     let unsaid = PodStatus::default();
     let there = seen.pod.status.as_ref().unwrap_or(&unsaid);
-    let unplaced =
-        there.conditions.iter().flatten().find(|one| one.type_ == "PodScheduled" && one.status == "False");
+    let unplaced = there.conditions.iter().flatten().find(|one| {
+        // A gate is the provider's own, and open in a moment.
+        one.type_ == "PodScheduled"
+            && one.status == "False"
+            && one.reason.as_deref() != Some("SchedulingGated")
+    });
     let word = unplaced.and_then(|unplaced| unplaced.reason.as_deref());
     let word = word.unwrap_or_else(|| usual_word(local));
     let message = unplaced.and_then(|unplaced| unplaced.message.as_deref());
+    let debug = seen.pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_deref());
+    let is_added =
+        |container: &Container<'_>| debug.into_iter().flatten().any(|one| one.name == container.name);
     set(local, after, |container, before| match container.find(there) {
         Some(there) => container.see(before, there, seen.recreations),
-        None => container.wait(before, word, message),
+        None => match seen.complaint.filter(|_| container.kind == Kind::Ephemeral && !is_added(container)) {
+            Some(complaint) => container.refuse(before, &complaint.why, now),
+            None => container.wait(before, word, message),
+        },
     });
 }
 
 /// No container runs any more.
 pub(super) fn end(local: &Pod, ending: Ending, why: &Wait<'_>, now: Timestamp, after: &mut PodStatus) {
     set(local, after, |container, before| match before {
-        Some(before) if before.state.as_ref().is_some_and(|state| state.terminated.is_some()) => {
-            before.clone()
-        }
+        Some(before) if terminated(before).is_some() => before.clone(),
         before => container.end(before, ending, why, now),
     });
 }

@@ -1,3 +1,5 @@
+mod refused;
+
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -85,7 +87,7 @@ fn around(tunnel_is_up: bool) -> Surroundings<'static> {
 }
 
 fn seen(pod: &Pod) -> Sight<'_> {
-    Sight::Seen(Seen { pod, recreations: 0, is_current: true, is_last: true })
+    Sight::Seen(Seen { pod, recreations: 0, is_current: true, is_last: true, complaint: None })
 }
 
 fn condition<'a>(status: &'a PodStatus, type_: &str) -> &'a PodCondition {
@@ -264,7 +266,8 @@ fn a_disruption_that_is_told_at_home_or_over_there_is_kept() {
 #[test]
 fn restarts_and_recreations_are_counted_together_and_never_fewer() {
     let there = remote(&running());
-    let twice = Sight::Seen(Seen { pod: &there, recreations: 2, is_current: true, is_last: true });
+    let twice =
+        Sight::Seen(Seen { pod: &there, recreations: 2, is_current: true, is_last: true, complaint: None });
     let pod = shown(&local(), &twice);
     let count =
         |pod: &Pod| pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].restart_count;
@@ -303,7 +306,7 @@ fn a_pod_that_is_deleted_over_there_and_made_again_has_not_ended() {
     let before = shown(&local(), &seen(&remote(&running())));
     let ended = remote(&json!({"phase": "Failed", "reason": "Evicted"}));
     let status = |is_last| {
-        let seen = Seen { pod: &ended, recreations: 0, is_current: true, is_last };
+        let seen = Seen { pod: &ended, recreations: 0, is_current: true, is_last, complaint: None };
         shown(&before, &Sight::Seen(seen)).status.unwrap()
     };
     assert_eq!((status(false).phase.as_deref(), status(false).reason), (Some("Running"), None));
@@ -311,6 +314,21 @@ fn a_pod_that_is_deleted_over_there_and_made_again_has_not_ended() {
         (status(true).phase.as_deref(), status(true).reason.as_deref()),
         (Some("Failed"), Some("Evicted"))
     );
+}
+
+#[test]
+fn a_pod_that_ends_over_there_is_not_ready_unless_it_ends_here_too() {
+    let mut ending = remote(&running());
+    ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:50Z")).unwrap();
+    let before = shown(&local(), &seen(&remote(&running())));
+    let status = shown(&before, &seen(&ending)).status.unwrap();
+    let ready = condition(&status, "Ready");
+    assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("Terminating")));
+    assert_eq!(condition(&status, "ContainersReady").status, "True");
+    assert_eq!((status.phase.as_deref(), status.pod_ip.as_deref()), (Some("Running"), Some("10.200.0.7")));
+    let mut both = before;
+    both.metadata.deletion_timestamp.clone_from(&ending.metadata.deletion_timestamp);
+    assert_eq!(condition(shown(&both, &seen(&ending)).status.as_ref().unwrap(), "Ready").status, "True");
 }
 
 #[test]
@@ -398,7 +416,7 @@ proptest! {
         pod.spec.as_mut().unwrap().restart_policy = Some(policy.to_owned());
         for (there, is_last, tunnel_is_up) in seen_ones {
             let there = remote(&there);
-            let sight = Sight::Seen(Seen { pod: &there, recreations: 0, is_current: true, is_last });
+            let sight = Sight::Seen(Seen { pod: &there, recreations: 0, is_current: true, is_last, complaint: None });
             let next = shown_when(&pod, &sight, tunnel_is_up);
             let ending = Ending::of(&pod);
             prop_assert!(ending.is_none() || Ending::of(&next) == ending);

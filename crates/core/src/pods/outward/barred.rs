@@ -200,7 +200,7 @@ fn bound(source: &VolumeProjection) -> Option<(&'static str, &'static str, &'sta
         service_account_token,
     } = source;
     if service_account_token.is_some() {
-        let why = "service accounts do not travel yet; a Secret with a token does";
+        let why = "it would be a token of the cluster that the pod runs on";
         return Some(("ServiceAccountToken", "a serviceAccountToken", why));
     }
     if cluster_trust_bundle.is_some() {

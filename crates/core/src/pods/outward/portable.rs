@@ -31,7 +31,7 @@ pub fn spec(given: PodSpec) -> PodSpec {
         subdomain: given.subdomain,
         termination_grace_period_seconds: given.termination_grace_period_seconds,
         volumes: given.volumes,
-        // No account goes along, so there is none to speak for.
+        // No account goes along; a token of one at home comes in a Secret.
         automount_service_account_token: Some(false),
         service_account: None,
         service_account_name: None,
@@ -75,7 +75,7 @@ pub fn without_own_token(spec: &mut PodSpec) {
     }
 }
 
-fn is_own_token(volume: &Volume) -> bool {
+pub(super) fn is_own_token(volume: &Volume) -> bool {
     let sources = volume.projected.iter().filter_map(|projected| projected.sources.as_ref()).flatten();
     volume.name.starts_with(OWN_TOKEN)
         && sources.into_iter().any(|source| source.service_account_token.is_some())

@@ -6,8 +6,15 @@ use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{change, shadow};
+use super::access::{Access, ApiServer};
+use super::{change, shadow as shadow_with};
+use crate::pods::Refusal;
 use crate::pods::fields::samples::{any_good_spec, any_keys, any_spec};
+
+/// What is sent where pods do not reach the API server of home.
+fn shadow(pod: &Pod, namespace: &str, home: &str) -> Result<ShadowPod, Refusal> {
+    shadow_with(pod, namespace, home, &Access::Closed)
+}
 
 fn pod(metadata: &Value, spec: &Value) -> Pod {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
@@ -52,7 +59,7 @@ fn a_shadow_pod_has_the_name_of_its_pod_and_says_where_it_comes_from() {
 }
 
 #[test]
-fn the_token_for_the_api_server_of_home_and_its_mounts_stay_at_home() {
+fn where_the_api_server_of_home_is_not_reached_its_token_and_the_mounts_stay_at_home() {
     let mounts = json!([{"name": "kube-api-access-x", "mountPath": "/token"}]);
     let both =
         json!([{"name": "kube-api-access-x", "mountPath": "/token"}, {"name": "data", "mountPath": "/data"}]);
@@ -72,19 +79,82 @@ fn the_token_for_the_api_server_of_home_and_its_mounts_stay_at_home() {
     assert_eq!(spec["automountServiceAccountToken"], false);
 }
 
+/// A pod with the token that Kubernetes adds, and one that its user asks for.
+fn with_tokens() -> Pod {
+    let own = json!({"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]});
+    let vault = json!({"sources": [{"serviceAccountToken": {"path": "t", "audience": "vault"}},
+        {"configMap": {"name": "settings"}}]});
+    let mount = json!([{"name": "kube-api-access-x", "mountPath": "/token", "readOnly": true}]);
+    pod(
+        &meta(),
+        &json!({
+            "containers": [{"name": "a", "volumeMounts": mount, "env": [{"name": "A", "value": "b"}]},
+                {"name": "b", "env": [{"name": "KUBERNETES_SERVICE_HOST", "value": "mine"}]}],
+            "volumes": [{"name": "vault", "projected": vault}, {"name": "kube-api-access-x", "projected": own}],
+        }),
+    )
+}
+
+fn open() -> Access {
+    Access::Open(ApiServer { addresses: vec!["10.71.0.1".parse().unwrap()], port: 6443 })
+}
+
 #[test]
-fn a_token_that_the_user_asks_for_is_refused_and_a_volume_that_is_only_called_so_travels() {
-    let volumes =
-        json!([{"name": "vault", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]);
-    let refusal =
-        shadow(&pod(&meta(), &json!({"containers": [], "volumes": volumes})), "n", "c").unwrap_err();
-    assert_eq!(refusal.word, "ServiceAccountToken");
-    assert!(
-        refusal.message.starts_with("the volume vault with a serviceAccountToken cannot run"),
-        "{refusal:?}"
-    );
+fn tokens_come_from_a_secret_of_home_and_the_authorities_beside_them_as_well() {
+    let spec = shadow_with(&with_tokens(), "shop-rome", "rome", &open()).unwrap().spec.pod;
+    let spec = serde_json::to_value(spec).unwrap();
+    let item = |key: &str, path: &str| json!({"secret": {"name": "ferro-token-u1", "items": [{"key": key, "path": path}]}});
+    let of_vault = json!([item("token-0", "t"), {"configMap": {"name": "settings"}}]);
+    assert_eq!(spec["volumes"][0]["projected"]["sources"], of_vault);
+    let own = &spec["volumes"][1];
+    assert_eq!(own["name"], "kube-api-access-x");
+    assert_eq!(own["projected"]["sources"][0], item("token-1", "token"));
+    assert_eq!(own["projected"]["sources"][1], item("ca.crt", "ca.crt"));
+    let namespace = &own["projected"]["sources"][2]["downwardAPI"]["items"][0];
+    let of_home = "metadata.annotations['tenancy.liqo.io/origin-namespace']";
+    assert_eq!(namespace["fieldRef"]["fieldPath"], of_home, "the namespace that the token is of");
+    assert_eq!(spec["containers"][0]["volumeMounts"][0]["mountPath"], "/token");
+    assert_eq!(spec["automountServiceAccountToken"], false);
+}
+
+#[test]
+fn the_api_server_of_home_is_called_by_a_name_that_its_certificate_has() {
+    let spec = shadow_with(&with_tokens(), "shop-rome", "rome", &open()).unwrap().spec.pod;
+    let spec = serde_json::to_value(spec).unwrap();
+    let names = ["kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+    assert_eq!(spec["hostAliases"], json!([{"ip": "10.71.0.1", "hostnames": names}]));
+    let variables = json!([{"name": "KUBERNETES_SERVICE_HOST", "value": "kubernetes.default.svc"},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"},
+        {"name": "KUBERNETES_SERVICE_PORT_HTTPS", "value": "6443"}, {"name": "A", "value": "b"}]);
+    assert_eq!(spec["containers"][0]["env"], variables);
+    let own = json!([{"name": "KUBERNETES_SERVICE_HOST", "value": "mine"}]);
+    assert_eq!(spec["containers"][1]["env"], own, "who names another one means it");
+}
+
+#[test]
+fn a_pod_without_a_token_is_sent_as_it_is_and_no_address_is_part_of_a_wish() {
+    let plain = pod(&meta(), &json!({"containers": [{"name": "a"}]}));
+    let closed = shadow(&plain, "shop-rome", "rome").unwrap();
+    assert_eq!(shadow_with(&plain, "shop-rome", "rome", &open()).unwrap(), closed);
+    let (with, without) = (shadow_with(&with_tokens(), "n", "c", &open()), shadow(&with_tokens(), "n", "c"));
+    assert_eq!(change(&with.unwrap(), &without.unwrap()), None);
+    assert!(Access::Unknown.is_known_for(&plain) && !Access::Unknown.is_known_for(&with_tokens()));
+}
+
+#[test]
+fn a_volume_that_is_only_called_like_that_of_a_token_travels() {
     let volumes = json!([{"name": "kube-api-access-x", "emptyDir": {}}]);
     assert_eq!(sent_spec(&json!({"containers": [], "volumes": volumes}))["volumes"], volumes);
+}
+
+#[test]
+fn a_claim_that_kubernetes_makes_for_one_pod_is_named_as_home_names_it() {
+    let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
+    let spec = sent_spec(&json!({"containers": [], "volumes": volumes}));
+    let claim = json!([{"name": "scratch", "persistentVolumeClaim": {"claimName": "web-1-scratch"}}]);
+    assert_eq!(spec["volumes"], claim);
 }
 
 #[test]

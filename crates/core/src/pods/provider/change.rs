@@ -33,13 +33,28 @@ pub enum Change {
     Debug(Value),
 }
 
+/// A part of a wish that a running pod does not follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Whether it is about how much the containers may use.
+    pub is_size: bool,
+    /// Why, in a sentence.
+    pub message: String,
+}
+
+impl Refused {
+    fn new(message: String) -> Self {
+        Self { is_size: false, message }
+    }
+}
+
 /// All that a new wish means for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
     /// What changes in place. One does not depend on another.
     pub changes: Vec<Change>,
     /// What cannot.
-    pub refused: Vec<String>,
+    pub refused: Vec<Refused>,
     /// The merge patch of labels and annotations. With it the pod shows the wish, so that it comes last.
     pub metadata: Value,
 }
@@ -55,28 +70,31 @@ pub fn changes(present: &Pod, wanted: &Pod) -> Changes {
     work.tolerations(&here["tolerations"], &there["tolerations"]);
     for (field, value) in there.as_object().into_iter().flatten() {
         if !APART.contains(&field.as_str()) && !covers(field, &here[field], value) {
-            work.refused.push(format!("{field} cannot be changed"));
+            work.refused.push(Refused::new(format!("{field} cannot be changed")));
         }
     }
     let debug = added(&here["ephemeralContainers"], &there["ephemeralContainers"]);
     let changes = [
         (!work.spec.is_empty()).then(|| Change::Spec(json!({"spec": work.spec}))),
         (!work.resize.is_empty()).then(|| Change::Resize(json!({"spec": work.resize}))),
-        (!debug.is_empty()).then(|| Change::Debug(json!({"spec": {"ephemeralContainers": debug}}))),
     ];
+    // Each by itself: one that the API server refuses does not keep out the others.
+    let debug = debug
+        .into_iter()
+        .map(|container| Change::Debug(json!({"spec": {"ephemeralContainers": [container]}})));
     let metadata = json!({"metadata": {
         "uid": present.metadata.uid,
         "labels": entries(&present.metadata, "f:labels", |meta| meta.labels.as_ref(), wanted),
         "annotations": entries(&present.metadata, "f:annotations", |meta| meta.annotations.as_ref(), wanted),
     }});
-    Changes { changes: changes.into_iter().flatten().collect(), refused: work.refused, metadata }
+    Changes { changes: changes.into_iter().flatten().chain(debug).collect(), refused: work.refused, metadata }
 }
 
 #[derive(Default)]
 struct Work {
     spec: Map<String, Value>,
     resize: Map<String, Value>,
-    refused: Vec<String>,
+    refused: Vec<Refused>,
 }
 
 impl Work {
@@ -85,22 +103,25 @@ impl Work {
         for wanted in there.as_array().into_iter().flatten() {
             let name = &wanted["name"];
             let Some(present) = named(here, name) else {
-                self.refused.push(format!("container {} cannot be added", text(name)));
+                self.refused.push(Refused::new(format!("container {} cannot be added", text(name))));
                 continue;
             };
             if !covers("image", &present["image"], &wanted["image"]) {
                 images.push(json!({"name": name, "image": wanted["image"]}));
             }
             if !covers("resources", &present["resources"], &wanted["resources"]) {
-                match resized(&present["resources"], &wanted["resources"]) {
-                    Some(size) => sizes.push(json!({"name": name, "resources": size})),
-                    None => self.refused.push(format!("container {} cannot be resized so", text(name))),
+                if let Some(size) = resized(&present["resources"], &wanted["resources"]) {
+                    sizes.push(json!({"name": name, "resources": size}));
+                } else {
+                    let message = format!("container {} cannot be resized so", text(name));
+                    self.refused.push(Refused { is_size: true, message });
                 }
             }
             for (field, value) in wanted.as_object().into_iter().flatten() {
                 let is_apart = matches!(field.as_str(), "image" | "resources");
                 if !is_apart && !covers(field, &present[field], value) {
-                    self.refused.push(format!("{field} of container {} cannot be changed", text(name)));
+                    let message = format!("{field} of container {} cannot be changed", text(name));
+                    self.refused.push(Refused::new(message));
                 }
             }
         }
@@ -115,7 +136,9 @@ impl Work {
         const FIELD: &str = "activeDeadlineSeconds";
         match (&here[FIELD], &there[FIELD]) {
             (present, wanted) if present == wanted => {}
-            (_, Value::Null) => self.refused.push(format!("{FIELD} cannot be taken away")),
+            (_, Value::Null) => {
+                self.refused.push(Refused::new(format!("{FIELD} cannot be taken away")));
+            }
             (_, wanted) => _ = self.spec.insert(FIELD.to_owned(), wanted.clone()),
         }
     }
@@ -288,7 +311,7 @@ mod tests {
                 {"key": "gpu", "operator": "Exists"}],
             "ephemeralContainers": [{"name": "d", "image": "sh"}]}));
         let changes = changes(&here, &there);
-        assert_eq!(changes.refused, Vec::<String>::new());
+        assert_eq!(changes.refused, []);
         let [Change::Spec(spec), Change::Resize(size), Change::Debug(debug)] = changes.changes.as_slice()
         else {
             panic!("{:?}", changes.changes)
@@ -310,6 +333,9 @@ mod tests {
         other["resources"]["limits"] = json!({"example.org/gpu": "1"});
         let there = wanted(&json!({"containers": [other, {"name": "more"}], "nodeSelector": {"pool": "x"}}));
         let refused = changes(&here, &there).refused;
+        let sizes: Vec<bool> = refused.iter().map(|refused| refused.is_size).collect();
+        assert_eq!(sizes, [true, false, false, false]);
+        let refused: Vec<String> = refused.into_iter().map(|refused| refused.message).collect();
         let expected = [
             "container c cannot be resized so",
             "env of container c cannot be changed",
@@ -317,6 +343,17 @@ mod tests {
             "nodeSelector cannot be changed",
         ];
         assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn containers_for_debugging_are_added_one_by_one() {
+        let names =
+            |names: &[&str]| -> Vec<Value> { names.iter().map(|name| json!({"name": name})).collect() };
+        let spec = |all: &[&str]| json!({"containers": [], "ephemeralContainers": names(all)});
+        let changes = changes(&present(&spec(&["a"])), &wanted(&spec(&["a", "b", "c"]))).changes;
+        let [Change::Debug(first), Change::Debug(second)] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!(first["spec"]["ephemeralContainers"], json!([{"name": "b"}]));
+        assert_eq!(second["spec"]["ephemeralContainers"], json!([{"name": "c"}]));
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub fn keep_of_pod(pod: &mut Pod) {
         containers: spec.containers.into_iter().map(kept_container).collect(),
         init_containers: spec.init_containers.map(|all| all.into_iter().map(kept_container).collect()),
         overhead: spec.overhead,
+        scheduling_gates: spec.scheduling_gates,
         resources: spec.resources,
         ..PodSpec::default()
     });

@@ -1,7 +1,8 @@
-//! A small world: a consumer that writes and deletes, pods that run, end and are lost, and a controller that is ended
-//! after any of its writes. Whatever happens, no two run for one, what runs once is made once, and all comes to rest.
+//! A small world: a consumer that writes and deletes, pods that run, end and are lost at any moment, and a controller that
+//! is ended after any of its writes. Whatever happens, no two run for one, what runs once does not run twice, and all
+//! comes to rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferro_api::names::annotations;
 use ferro_api::tenancy::TenantSpec;
@@ -11,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::plan::plan_with;
+use super::plan::{is_gated, plan_with};
 use super::tests::{make, shadow};
 use super::*;
 
@@ -32,6 +33,8 @@ enum Deed {
     Take,
     /// A kubelet is done with one that is deleted.
     Vanish,
+    /// Its node burns down.
+    Burn,
     /// The controller performs so many writes and is ended.
     Work(usize),
     /// The controller works until nothing is left to do.
@@ -44,8 +47,10 @@ struct World {
     pod: Option<Pod>,
     uids: u32,
     seconds: i64,
-    /// How many pods were made from each ShadowPod, with its policy.
-    made: BTreeMap<String, (String, u32)>,
+    /// How many pods were made from each ShadowPod, in their order.
+    made: BTreeMap<String, u32>,
+    /// Which of those have run that must not run twice.
+    ran: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl World {
@@ -74,6 +79,11 @@ impl World {
             Step::Rest | Step::AwaitTenant => return false,
             Step::Wait(pause) => self.seconds += i64::try_from(pause.as_secs()).unwrap() + 1,
             Step::Create(pod) => self.create(*pod),
+            Step::Open(uid) => {
+                let pod = self.pod.as_mut().unwrap();
+                assert_eq!(pod.metadata.uid, Some(uid));
+                pod.spec.as_mut().unwrap().scheduling_gates = None;
+            }
             Step::Change(wanted) => {
                 self.pod.as_mut().unwrap().metadata.annotations = wanted.metadata.annotations;
             }
@@ -92,8 +102,7 @@ impl World {
         let source = self.shadow.as_ref().unwrap();
         let uid = annotations::SHADOW_UID.of(&pod.metadata).unwrap().to_owned();
         assert_eq!(Some(&uid), source.metadata.uid.as_ref());
-        let policy = source.spec.pod.restart_policy.clone().unwrap();
-        self.made.entry(uid).or_insert((policy, 0)).1 += 1;
+        *self.made.entry(uid).or_default() += 1;
         self.pod = Some(pod);
     }
 
@@ -102,19 +111,6 @@ impl World {
         pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         if pod.status.is_none() {
             // Nothing of it runs, so that nobody is waited for.
-            self.vanish();
-        }
-    }
-
-    /// Only what was noted down is lost: who is ended right after a creation looks at the pod when it comes back.
-    fn vanish(&mut self) {
-        let is_noted = |shadow: &ShadowPod| {
-            let noted = shadow.status.as_ref().and_then(|status| status.pod_uid.as_ref());
-            noted == self.pod.as_ref().and_then(|pod| pod.metadata.uid.as_ref())
-        };
-        let source = self.shadow.as_ref();
-        let is_of_it = |shadow: &ShadowPod| self.pod.as_ref().is_some_and(|pod| is_made_from(pod, shadow));
-        if source.is_none_or(|shadow| !is_of_it(shadow) || is_noted(shadow)) {
             self.pod = None;
         }
     }
@@ -128,8 +124,13 @@ impl World {
         panic!("this never comes to rest: {:?}", self.plan());
     }
 
+    /// Kubelets have nothing to do with a pod that no scheduler has placed.
     fn set_phase(&mut self, phase: &str) {
-        if let Some(pod) = &mut self.pod {
+        if let Some(pod) = self.pod.as_mut().filter(|pod| !is_gated(pod)) {
+            if pod.spec.as_ref().unwrap().restart_policy.as_deref() == Some("Never") {
+                let source = annotations::SHADOW_UID.of(&pod.metadata).unwrap().to_owned();
+                self.ran.entry(source).or_default().insert(pod.metadata.uid.clone().unwrap());
+            }
             let present = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             if !matches!(present, Some("Succeeded" | "Failed")) {
                 pod.status = serde_json::from_value(json!({"phase": phase})).unwrap();
@@ -155,17 +156,18 @@ impl World {
             Deed::Take => self.take(),
             Deed::Vanish => {
                 if self.pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()) {
-                    self.vanish();
+                    self.pod = None;
                 }
             }
+            Deed::Burn => self.pod = None,
             Deed::Work(writes) => _ = (0..writes).take_while(|_| self.step()).count(),
             Deed::Settle => self.settle(),
         }
     }
 
     fn check(&self) {
-        for (uid, (policy, made)) in &self.made {
-            assert!(*made <= 1 || policy != "Never", "{uid} runs once, and was made {made} times");
+        for (uid, ran) in &self.ran {
+            assert!(ran.len() <= 1, "{uid} runs once, and has run as {ran:?}");
         }
     }
 
@@ -200,6 +202,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => prop_oneof![Just("Succeeded"), Just("Failed")].prop_map(Deed::End),
         2 => Just(Deed::Take),
         2 => Just(Deed::Vanish),
+        2 => Just(Deed::Burn),
         4 => (0..4_usize).prop_map(Deed::Work),
         1 => Just(Deed::Settle),
     ]
@@ -254,7 +257,32 @@ fn a_life_that_is_cut_off_after_any_write_comes_to_the_same_end() {
         world.come_to_rest();
         let phase = world.shadow.as_ref().unwrap().status.as_ref().unwrap().phase;
         assert_eq!(phase, Some(ShadowPodPhase::Failed));
-        let counts: Vec<u32> = world.made.values().map(|(_, made)| *made).collect();
+        let counts: Vec<u32> = world.made.values().copied().collect();
         assert_eq!(counts, [2, 1], "cut off in round {cut} after {writes} writes");
+    }
+}
+
+#[test]
+fn a_pod_that_runs_once_and_is_lost_right_after_its_creation_has_not_run() {
+    let mut world = World::default();
+    world.perform(Deed::Want("Never"));
+    world.perform(Deed::Work(1));
+    assert!(world.pod.is_some(), "the controller was ended before it noted the pod down");
+    world.perform(Deed::Start);
+    world.perform(Deed::Burn);
+    world.perform(Deed::Settle);
+    world.perform(Deed::Start);
+    world.perform(Deed::Burn);
+    world.come_to_rest();
+    assert_eq!((world.ran.values().next().unwrap().len(), world.made.values().sum::<u32>()), (1, 2));
+    assert_eq!(world.shadow.unwrap().status.unwrap().phase, Some(ShadowPodPhase::Failed));
+}
+
+#[test]
+fn only_a_pod_that_runs_once_costs_a_write_more() {
+    for (policy, expected) in [("Always", 2), ("OnFailure", 2), ("Never", 3)] {
+        let mut world = World::default();
+        world.perform(Deed::Want(policy));
+        assert_eq!((0..50).take_while(|_| world.step()).count(), expected, "{policy}");
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use ferro_api::names::{annotations, labels};
 use ferro_api::tenancy::TenantSpec;
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodPhase, ShadowPodStatus};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
 use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::{kept, shown};
 use crate::pods::Refusal;
@@ -15,6 +16,10 @@ use crate::pods::Refusal;
 const AT_ONCE: u32 = 3;
 const MOST_DOUBLINGS: u32 = 8;
 const NEVER: &str = "Never";
+/// So many containers for debugging are tried one by one when not all of them are allowed.
+const MOST_TRIED: usize = 32;
+/// Until this gate is open, no scheduler finds a node for the pod.
+const GATE: &str = "liqo.io/noted";
 
 /// All that is known about one name in one namespace.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +47,8 @@ pub enum Step {
     AwaitTenant,
     /// Create the pod, if there is room for it.
     Create(Box<Pod>),
+    /// Open the gate of the pod that has this UID.
+    Open(String),
     /// Bring the pod as near to this one as a running pod can be brought, and then put on its labels and annotations.
     Change(Box<Pod>),
     /// Delete the pod that has this UID, with its own grace.
@@ -73,9 +80,11 @@ pub(super) fn plan_with(
     match (shadow, snapshot.pod) {
         (None, Some(pod)) if is_marked(pod) => delete(pod),
         (None, _) => Step::Rest,
+        (Some(shadow), Some(pod)) if is_marked(pod) && !is_made_from(pod, shadow) => delete(pod),
+        // The consumer ends the pod, with less time than it would get from here.
+        (Some(shadow), _) if is_ending(shadow) => Step::Rest,
         (Some(shadow), None) => snapshot.without(shadow, make),
         (Some(shadow), Some(pod)) if is_made_from(pod, shadow) => snapshot.with(shadow, pod, make),
-        (Some(_), Some(pod)) if is_marked(pod) => delete(pod),
         (Some(shadow), Some(_)) if is_final(shadow) => Step::Rest,
         (Some(shadow), Some(_)) if pod_uid(shadow).is_some() => snapshot.lose(shadow),
         (Some(shadow), Some(_)) => Step::Show(Box::new(shown::name_taken(shadow, snapshot.now))),
@@ -84,9 +93,9 @@ pub(super) fn plan_with(
 
 /// Whether the charge of this name stands: the pod is there and has not ended, or is still to be made.
 pub fn takes_room(snapshot: &Snapshot<'_>) -> bool {
-    let is_wanted = snapshot
-        .shadow
-        .is_some_and(|shadow| shadow.metadata.deletion_timestamp.is_none() && !is_final(shadow));
+    let is_wanted = snapshot.shadow.is_some_and(|shadow| {
+        shadow.metadata.deletion_timestamp.is_none() && !is_final(shadow) && !is_ending(shadow)
+    });
     is_wanted || snapshot.pod.is_some_and(|pod| is_marked(pod) && !has_stopped(pod))
 }
 
@@ -124,11 +133,21 @@ impl Snapshot<'_> {
             return Step::Show(Box::new(shown::active(shadow, pod, shown::Wish::Unknown, self.now)));
         }
         let is_going = pod.metadata.deletion_timestamp.is_some();
+        if let Some(uid) = pod.metadata.uid.clone().filter(|_| is_gated(pod) && !is_going) {
+            return Step::Open(uid);
+        }
         let wanted = self.tenant.filter(|_| !is_going).map(|(tenant, terms)| make(shadow, tenant, terms));
         let wish = match wanted {
             Some(Ok(wanted)) if content(&wanted) != content(pod) => return Step::Change(Box::new(wanted)),
             Some(Ok(_)) => shown::Wish::Followed,
-            Some(Err(refusal)) => shown::Wish::Refused(refusal),
+            Some(Err(refusal)) => {
+                let rest =
+                    self.tenant.and_then(|(tenant, terms)| allowed(shadow, |wish| make(wish, tenant, terms)));
+                match rest {
+                    Some(rest) if content(&rest) != content(pod) => return Step::Change(Box::new(rest)),
+                    Some(_) | None => shown::Wish::Refused(refusal),
+                }
+            }
             None => shown::Wish::Unknown,
         };
         let next = shown::active(shadow, pod, wish, self.now);
@@ -152,15 +171,16 @@ impl Snapshot<'_> {
             return Step::Wait(wait);
         }
         let Some((tenant, terms)) = self.tenant else { return Step::AwaitTenant };
-        match make(shadow, tenant, terms) {
-            Ok(wanted) => Step::Create(Box::new(to_create(wanted))),
+        // A new pod has no container for debugging, so that one that is refused does not keep it from being made.
+        let bare = || make(&undebugged(shadow), tenant, terms);
+        match make(shadow, tenant, terms).or_else(|refusal| bare().map_err(|_| refusal)) {
+            Ok(wanted) => Step::Create(Box::new(to_create(wanted, runs_once(shadow)))),
             Err(refusal) => Step::Show(Box::new(shown::rejected(shadow, &refusal, self.now))),
         }
     }
 
     fn lose(&self, shadow: &ShadowPod) -> Step {
-        let may_run_again = shadow.spec.pod.restart_policy.as_deref() != Some(NEVER);
-        Step::Lose(Box::new(shown::lost(shadow, may_run_again, self.now)))
+        Step::Lose(Box::new(shown::lost(shadow, !runs_once(shadow), self.now)))
     }
 
     /// How long to wait before a lost pod is made again: something takes it away each time.
@@ -172,6 +192,11 @@ impl Snapshot<'_> {
         // A clock that was set back does not make it longer.
         pause.saturating_sub(Duration::try_from(passed).unwrap_or_default())
     }
+}
+
+/// Whether the consumer is about to take a ShadowPod away, so that no pod is made from it any more.
+fn is_ending(shadow: &ShadowPod) -> bool {
+    annotations::ENDING.of(&shadow.metadata).is_some()
 }
 
 /// Whether a pod was made by us, from whatever ShadowPod.
@@ -213,13 +238,58 @@ fn pod_uid(shadow: &ShadowPod) -> Option<&str> {
     shadow.status.as_ref()?.pod_uid.as_deref()
 }
 
+fn runs_once(shadow: &ShadowPod) -> bool {
+    shadow.spec.pod.restart_policy.as_deref() == Some(NEVER)
+}
+
+/// Whether a pod waits for us before it may run.
+pub(super) fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_deref()).unwrap_or_default();
+    gates.iter().any(|gate| gate.name == GATE)
+}
+
+/// The **strategic** merge patch that opens our gate of the pod with this UID. Gates of others stay closed: who put one on a
+/// pod opens it.
+pub fn opening(uid: &str) -> Value {
+    json!({"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}})
+}
+
 /// Which wish a pod shows.
 fn content(pod: &Pod) -> Option<&str> {
     annotations::POD_CONTENT.of(&pod.metadata)
 }
 
-/// Containers for debugging can only be added to a pod that is there: until then it does not show the whole wish.
-fn to_create(mut pod: Pod) -> Pod {
+/// The pod without those containers for debugging that are refused: nobody can take one back, which must not keep the pod
+/// from following all else, nor the next container from it. None if it is something else that is refused.
+fn allowed(shadow: &ShadowPod, make: impl Fn(&ShadowPod) -> Result<Pod, Refusal>) -> Option<Pod> {
+    let mut rest = undebugged(shadow);
+    let mut pod = make(&rest).ok()?;
+    let mut taken = Vec::new();
+    for container in shadow.spec.pod.ephemeral_containers.iter().flatten().take(MOST_TRIED) {
+        taken.push(container.clone());
+        rest.spec.pod.ephemeral_containers = Some(taken.clone());
+        if let Ok(larger) = make(&rest) {
+            pod = larger;
+        } else {
+            taken.pop();
+        }
+    }
+    Some(pod)
+}
+
+/// The wish without containers for debugging.
+fn undebugged(shadow: &ShadowPod) -> ShadowPod {
+    let mut rest = shadow.clone();
+    rest.spec.pod.ephemeral_containers = None;
+    rest
+}
+
+/// Containers for debugging can only be added to a pod that is there: until then it does not show the whole wish. One that
+/// runs once waits behind the gate until it is noted down.
+fn to_create(mut pod: Pod, is_gated: bool) -> Pod {
+    if let Some(spec) = pod.spec.as_mut().filter(|_| is_gated) {
+        spec.scheduling_gates = Some(vec![PodSchedulingGate { name: GATE.to_owned() }]);
+    }
     let later = pod.spec.as_mut().and_then(|spec| spec.ephemeral_containers.take());
     if later.is_some_and(|later| !later.is_empty()) {
         annotations::POD_CONTENT.take_off(&mut pod.metadata);

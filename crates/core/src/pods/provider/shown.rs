@@ -5,12 +5,15 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
+use super::change::Refused;
 use crate::pods::Refusal;
 
 /// The condition of a ShadowPod: whether its pod is there, as it was wished for.
 const READY: &str = "Ready";
 /// The word for a wish that a running pod cannot follow.
 const CANNOT_CHANGE: &str = "CannotChange";
+/// The condition of one whose pod could not be resized as it was wished for. Otherwise it has none.
+const RESIZED: &str = "Resized";
 /// The word for a pod that is gone without anybody here having said so.
 const LOST: &str = "RemotePodLost";
 /// As much as a message and a word may have.
@@ -40,19 +43,47 @@ pub fn delayed(shadow: &ShadowPod, why: &Refusal, now: Timestamp) -> ShadowPodSt
 }
 
 /// The status after a running pod was changed, as far as that went; nothing if it is as before.
-pub fn after_change(shadow: &ShadowPod, refused: &[String], now: Timestamp) -> Option<ShadowPodStatus> {
+pub fn after_change(shadow: &ShadowPod, refused: &[Refused], now: Timestamp) -> Option<ShadowPodStatus> {
     let before = shadow.status.clone().unwrap_or_default();
-    let why = (!refused.is_empty()).then(|| {
-        let text = format!(
-            "the pod runs on, and in part as it was: {}; delete the pod to have it made anew",
-            refused.join("; ")
-        );
-        Refusal::new(CANNOT_CHANGE, text)
+    let why = unfollowed(refused.iter(), "the pod runs on, and in part as it was");
+    let size = unfollowed(refused.iter().filter(|one| one.is_size), "the pod keeps its size");
+    let ready = condition(&before, why.as_ref(), "Active", why.is_none(), now);
+    let resized = size.map(|why| {
+        let known = condition(&before, Some(&why), CANNOT_CHANGE, false, now);
+        Condition { type_: RESIZED.to_owned(), ..known }
     });
     let mut next = before.clone();
     next.observed_generation = shadow.metadata.generation;
-    next.conditions = vec![condition(&before, why.as_ref(), "Active", why.is_none(), now)];
+    next.conditions = [ready].into_iter().chain(resized).collect();
     (next != before).then_some(next)
+}
+
+fn unfollowed<'a>(refused: impl Iterator<Item = &'a Refused>, so: &str) -> Option<Refusal> {
+    let all: Vec<&str> = refused.map(|one| one.message.as_str()).collect();
+    let text = format!("{so}: {}; delete the pod to have it made anew", all.join("; "));
+    (!all.is_empty()).then(|| Refusal::new(CANNOT_CHANGE, text))
+}
+
+/// What a running pod does not follow of the wish behind it, as its consumer reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// Why.
+    pub why: Refusal,
+    /// Why it was not resized, if it was to be.
+    pub size: Option<String>,
+}
+
+/// What the pod of a ShadowPod does not follow of the present wish.
+pub fn complaint(shadow: &ShadowPod) -> Option<Complaint> {
+    let status = shadow.status.as_ref().filter(|status| status.phase == Some(ShadowPodPhase::Active))?;
+    let refused = |type_: &str| {
+        status.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "False")
+    };
+    let why = refused(READY).filter(|_| status.observed_generation == shadow.metadata.generation)?;
+    Some(Complaint {
+        why: Refusal::new(&why.reason, &why.message),
+        size: refused(RESIZED).map(|condition| condition.message.clone()),
+    })
 }
 
 pub(super) fn name_taken(shadow: &ShadowPod, now: Timestamp) -> ShadowPodStatus {
@@ -66,13 +97,13 @@ pub(super) fn active(shadow: &ShadowPod, pod: &Pod, wish: Wish, now: Timestamp) 
     let before = shadow.status.as_ref().filter(|before| before.phase == Some(ShadowPodPhase::Active));
     let known = before.and_then(|before| before.conditions.iter().find(|known| known.type_ == READY));
     // What could not be changed was said when it was tried.
-    let (refused, said) = match wish {
+    let (refused, stays_said) = match wish {
         Wish::Refused(refusal) => {
             let text = format!("the pod runs on as it was: {}", refusal.message);
-            (Some(Refusal::new(refusal.word, text)), None)
+            (Some(Refusal::new(refusal.word, text)), false)
         }
-        Wish::Followed => (None, known.filter(|known| known.reason == CANNOT_CHANGE)),
-        Wish::Unknown => (None, known),
+        Wish::Followed => (None, known.is_some_and(|known| known.reason == CANNOT_CHANGE)),
+        Wish::Unknown => (None, known.is_some()),
     };
     let mut next = Shown {
         phase: ShadowPodPhase::Active,
@@ -82,8 +113,8 @@ pub(super) fn active(shadow: &ShadowPod, pod: &Pod, wish: Wish, now: Timestamp) 
     }
     .status(shadow, now);
     (next.reason, next.message) = (None, None);
-    if let Some(said) = said {
-        next.conditions = vec![said.clone()];
+    if let Some(before) = before.filter(|_| stays_said) {
+        next.conditions.clone_from(&before.conditions);
     }
     next
 }

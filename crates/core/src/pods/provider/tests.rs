@@ -1,5 +1,7 @@
 //! Every rule about one ShadowPod and its pod.
 
+mod debugging;
+
 use std::time::Duration;
 
 use ferro_api::names::{annotations, labels};
@@ -89,6 +91,15 @@ fn a_new_one_gets_a_pod_which_is_then_noted_down() {
 }
 
 #[test]
+fn a_pod_that_runs_once_waits_behind_a_gate_and_only_that_one_is_opened() {
+    let Step::Create(created) = step(Some(&shadow("s1", "Never", "i")), None) else { panic!() };
+    let gates = created.spec.unwrap().scheduling_gates.unwrap();
+    assert_eq!(gates.len(), 1);
+    let gone = json!([{"name": gates[0].name, "$patch": "delete"}]);
+    assert_eq!(opening("u1"), json!({"metadata": {"uid": "u1"}, "spec": {"schedulingGates": gone}}));
+}
+
+#[test]
 fn nothing_is_done_in_a_namespace_that_goes_or_is_nobodys() {
     let (wish, terms) = (shadow("s1", "Always", "i"), TenantSpec::default());
     let pod = pod_of(&wish, "u1", "Running");
@@ -119,6 +130,25 @@ fn a_pod_goes_with_its_shadow_once() {
     leaving.metadata.deletion_timestamp = going(pod.clone()).metadata.deletion_timestamp;
     assert_eq!(step(Some(&leaving), Some(&pod)), Step::Delete("u1".to_owned()));
     assert_eq!(step(Some(&leaving), None), Step::Rest);
+}
+
+#[test]
+fn no_pod_is_made_in_place_of_one_that_its_consumer_ends() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut ending = active(shadow("s1", policy, "i"));
+        annotations::ENDING.put_on(&mut ending.metadata, "true");
+        let pod = pod_of(&ending, "u1", "Running");
+        for pod in [Some(&pod), Some(&going(pod.clone())), None] {
+            assert_eq!(step(Some(&ending), pod), Step::Rest);
+            let (terms, now) = (TenantSpec::default(), Timestamp::UNIX_EPOCH);
+            let tenant = Some(("c1", &terms));
+            let snapshot = Snapshot { shadow: Some(&ending), pod, tenant, is_open: true, now };
+            assert_eq!(takes_room(&snapshot), pod.is_some(), "with the pod its room is free");
+        }
+        assert_eq!(step(None, Some(&pod)), Step::Delete("u1".to_owned()));
+        let former = pod_of(&shadow("s0", policy, "i"), "u0", "Running");
+        assert_eq!(step(Some(&ending), Some(&former)), Step::Delete("u0".to_owned()));
+    }
 }
 
 #[test]
@@ -277,15 +307,57 @@ fn what_could_not_be_changed_stays_said_until_the_next_wish_is_followed() {
     let pod = pod_of(&wish, "u1", "Running");
     let wish = ShadowPod { status: Some(shown_active(&wish)), ..wish };
     assert_eq!(after_change(&wish, &[], now), None);
-    let told = after_change(&wish, &["env of container c cannot be changed".to_owned()], now).unwrap();
+    let refused =
+        |message: &str, is_size| Refused { is_size, message: format!("{message} cannot be changed") };
+    let told = after_change(&wish, &[refused("env", false)], now).unwrap();
     assert_eq!(
         (told.conditions[0].reason.as_str(), told.conditions[0].status.as_str()),
         ("CannotChange", "False")
     );
     let told = ShadowPod { status: Some(told), ..wish };
     assert_eq!(step(Some(&told), Some(&pod)), Step::Rest);
+    let said = complaint(&told).unwrap();
+    assert!(
+        said.why.word == "CannotChange" && said.why.message.contains("env cannot be changed"),
+        "{said:?}"
+    );
+    assert_eq!(said.size, None);
+    let both = after_change(&told, &[refused("env", false), refused("the size", true)], now).unwrap();
+    let told = ShadowPod { status: Some(both), ..told };
+    assert_eq!(step(Some(&told), Some(&pod)), Step::Rest, "all of it stays said");
+    let size = complaint(&told).unwrap().size.unwrap();
+    assert!(size.contains("the size cannot be changed") && !size.contains("env"), "{size}");
+    let mut newer = told.clone();
+    newer.metadata.generation = newer.metadata.generation.map(|generation| generation + 1);
+    assert_eq!(complaint(&newer), None, "it is not about that wish");
     let after = after_change(&told, &[], now).unwrap();
     assert_eq!(after.conditions[0].status, "True");
+}
+
+#[test]
+fn a_container_for_debugging_that_is_refused_keeps_the_pod_from_nothing_else() {
+    let before = shadow("s1", "Always", "i");
+    let pod = pod_of(&before, "u1", "Running");
+    let wish = |image: &str| {
+        let mut wish = ShadowPod { status: Some(shown_active(&before)), ..shadow("s1", "Always", image) };
+        wish.spec.pod.ephemeral_containers = serde_json::from_value(json!([{"name": "d"}])).unwrap();
+        wish
+    };
+    let refuse =
+        |shadow: &ShadowPod, tenant: &str, terms: &TenantSpec| match &shadow.spec.pod.ephemeral_containers {
+            Some(_) => Err(Refusal::new("NotAllowed", "not so")),
+            None => make(shadow, tenant, terms),
+        };
+    let step = |wish: &ShadowPod| {
+        let terms = TenantSpec::default();
+        let (tenant, now) = (Some(("c1", &terms)), Timestamp::UNIX_EPOCH);
+        plan_with(&Snapshot { shadow: Some(wish), pod: Some(&pod), tenant, is_open: true, now }, refuse)
+    };
+    let Step::Change(wanted) = step(&wish("j")) else { panic!() };
+    assert_eq!(annotations::POD_CONTENT.of(&wanted.metadata), Some("j"));
+    let told = ShadowPod { status: Some(shown(step(&wish("i")))), ..wish("i") };
+    assert_eq!(complaint(&told).unwrap().why.word, "NotAllowed");
+    assert_eq!(step(&told), Step::Rest);
 }
 
 #[test]

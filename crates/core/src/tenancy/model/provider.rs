@@ -92,10 +92,15 @@ impl Provider {
     }
 
     pub(in crate::tenancy) fn plan(&self) -> Plan {
+        self.look(plan)
+    }
+
+    /// What somebody makes of it as it is now.
+    pub(in crate::tenancy) fn look<T>(&self, with: impl FnOnce(&Snapshot<'_>) -> T) -> T {
         let furniture: Vec<(Kind, &DynamicObject)> =
             self.furniture.iter().map(|((kind, _, _), object)| (*kind, object)).collect();
         let delegations: Vec<&TenantDelegation> = self.delegations.iter().collect();
-        plan(&Snapshot {
+        with(&Snapshot {
             us: US,
             installation: INSTALLATION,
             consumer: &ClusterIdentity {
@@ -114,6 +119,7 @@ impl Provider {
             identity: &self.identity,
             delegations: &delegations,
             views: &["10.60.0.0/16".parse().unwrap()],
+            is_joined_elsewhere: false,
             own: &[],
             troubles: &self.troubles,
             now: Timestamp::UNIX_EPOCH,

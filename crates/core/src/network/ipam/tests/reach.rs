@@ -100,3 +100,33 @@ fn a_node_is_published_only_where_an_address_can_stand_for_it() {
     assert!(turn.reach(Reach::Full, &["172.18.0.3", "172.18.0.4"].map(ip).into()).is_err());
     assert_eq!(turn.after().mapped(), 1, "as many as there is room for");
 }
+
+fn hosting(ipam: &Ipam, guests: &[(&str, &str)]) -> Ipam {
+    let mut turn = Turn::new(ipam, now());
+    turn.host(&guests.iter().map(|(pod, peer)| (ip(pod), (*peer).to_owned())).collect());
+    turn.into_after()
+}
+
+#[test]
+fn by_strict_reach_a_peer_reaches_the_pods_that_run_here_for_it_and_no_others() {
+    let [_, b, _] = star();
+    let b = by(&b, Reach::Strict, &[]);
+    let hosting_two = hosting(&b, &[("10.0.0.9", "a"), ("10.0.0.8", "c"), ("172.18.0.3", "a")]);
+    assert_eq!(hosting_two.redirections("a"), [(ip("10.0.0.9"), ip("10.1.0.9"))].into());
+    assert_eq!(hosting_two.redirections("c").into_keys().collect::<Vec<_>>(), [ip("10.0.0.8")]);
+    let other = hosting(&hosting_two, &[("10.0.0.9", "c")]);
+    assert!(other.redirections("a").is_empty(), "the address is another's by now");
+    assert_eq!(other.redirections("c").into_keys().collect::<Vec<_>>(), [ip("10.0.0.9")]);
+    assert_eq!(hosting(&other, &[]).mappings, b.mappings);
+    let opened = by(&other, Reach::Default, &[]);
+    assert!(hosting(&opened, &[("10.0.0.9", "c")]).mappings.is_empty(), "all pods are reached anyway");
+}
+
+#[test]
+fn a_pod_that_runs_here_for_a_peer_is_not_reached_by_one_who_is_no_peer_any_more() {
+    let [_, b, _] = star();
+    let mut b = hosting(&by(&b, Reach::Strict, &[]), &[("10.0.0.9", "a")]);
+    b.release("a", now());
+    assert!(b.redirections("a").is_empty());
+    assert!(hosting(&b, &[]).mappings.is_empty());
+}

@@ -277,13 +277,24 @@ impl<'a> Draft<'a> {
 /// What a merge patch must say about a mapping.
 fn difference(before: Option<&Mapping>, after: &Mapping) -> Value {
     let none = BTreeSet::new();
-    let had = before.map_or(&none, |before| &before.peers);
-    let added = after.peers.difference(had).map(|peer| (peer.clone(), json!({})));
-    let gone = had.difference(&after.peers).map(|peer| (peer.clone(), Value::Null));
-    let peers: Map<String, Value> = added.chain(gone).collect();
+    let peers = members(before.map_or(&none, |before| &before.peers), &after.peers);
+    let reflected = members(before.map_or(&none, |before| &before.reflected_to), &after.reflected_to);
     let mut all = json!({"ip": after.ip, "clusterMappings": peers});
+    if !reflected.is_empty() {
+        all["reflectedTo"] = reflected.into();
+    }
     if before.is_some_and(|before| before.to_all != after.to_all) {
         all["allClusters"] = if after.to_all { json!(true) } else { Value::Null };
     }
+    if before.is_some_and(|before| before.guest_of != after.guest_of) {
+        all["guestOf"] = json!(after.guest_of);
+    }
     all
+}
+
+/// What a merge patch must say about a set that is written as a map.
+fn members(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Map<String, Value> {
+    let added = after.difference(before).map(|peer| (peer.clone(), json!({})));
+    let gone = before.difference(after).map(|peer| (peer.clone(), Value::Null));
+    added.chain(gone).collect()
 }

@@ -4,7 +4,7 @@ use ferro_api::config::Reach;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::super::{Answer, Naming, Offered, QUARANTINE, default_pools};
+use super::super::super::{Answer, Asker, Naming, Offered, QUARANTINE, default_pools};
 use super::*;
 
 fn own() -> OwnNetworks {
@@ -19,6 +19,11 @@ fn own() -> OwnNetworks {
 
 fn start() -> Timestamp {
     Timestamp::from_second(1_900_000_000).unwrap()
+}
+
+/// Some are asked for by callers, the others by slices.
+fn asker(host: u32) -> Asker {
+    if host.is_multiple_of(2) { Asker::Caller } else { Asker::Slices }
 }
 
 fn endpoint(host: u32) -> IpAddr {
@@ -149,7 +154,7 @@ fn a_turn_is_one_write_and_objects_stay_small() {
     for group in 0..200 {
         let mut turn = store.turn(start());
         for host in 0..5 {
-            turn.map("a", endpoint(group * 5 + host)).unwrap();
+            turn.map(Asker::Caller, "a", endpoint(group * 5 + host)).unwrap();
         }
         store.store(turn);
     }
@@ -169,13 +174,13 @@ fn what_is_asked_again_is_not_written() {
     let mut store = Store::new(24);
     let mut turn = store.turn(start());
     meet(&mut turn, "a", 1);
-    let first = turn.map("a", endpoint(1)).unwrap();
+    let first = turn.map(Asker::Caller, "a", endpoint(1)).unwrap();
     store.store(turn);
     let mut again = store.turn(start());
     meet(&mut again, "a", 1);
-    assert_eq!(again.map("a", endpoint(1)), Ok(first));
-    again.unmap("b", endpoint(1));
-    again.unmap("a", endpoint(2));
+    assert_eq!(again.map(Asker::Caller, "a", endpoint(1)), Ok(first));
+    again.unmap(Asker::Caller, "b", endpoint(1));
+    again.unmap(Asker::Caller, "a", endpoint(2));
     assert_eq!(store.layout.plan(&again).writes, []);
 }
 
@@ -184,12 +189,12 @@ fn a_pod_that_is_published_stays_so_and_nothing_rests_for_it() {
     let mut store = Store::new(24);
     let mut turn = store.turn(start());
     meet(&mut turn, "a", 1);
-    turn.map("a", pod(1)).unwrap();
+    turn.map(Asker::Caller, "a", pod(1)).unwrap();
     store.store(turn);
     store.restart(start());
     assert_eq!(store.ipam.redirections("a"), [(pod(1), pod(1))].into());
     let mut turn = store.turn(start());
-    turn.unmap("a", pod(1));
+    turn.unmap(Asker::Caller, "a", pod(1));
     store.store(turn);
     let object = store.objects[&0].to_string();
     assert!(!object.contains(&pod(1).to_string()), "{object}");
@@ -209,7 +214,7 @@ fn a_node_that_is_open_to_all_stays_so_until_the_reach_says_otherwise() {
     store.store(turn);
     let mut turn = store.turn(start());
     meet(&mut turn, "b", 2);
-    turn.map("b", endpoint(2)).unwrap();
+    turn.map(Asker::Caller, "b", endpoint(2)).unwrap();
     store.store(turn);
     store.restart(start());
     for peer in ["a", "b"] {
@@ -227,6 +232,30 @@ fn a_node_that_is_open_to_all_stays_so_until_the_reach_says_otherwise() {
 }
 
 #[test]
+fn a_pod_that_runs_here_for_a_peer_is_its_own_until_it_is_gone() {
+    let mut store = Store::new(24);
+    let mut turn = store.turn(start());
+    meet(&mut turn, "a", 1);
+    meet(&mut turn, "b", 2);
+    turn.reach(Reach::Strict, &BTreeSet::new()).unwrap();
+    turn.host(&[(pod(1), "a".to_owned()), (pod(2), "b".to_owned()), (pod(3), "a".to_owned())].into());
+    store.store(turn);
+    let mut turn = store.turn(start());
+    turn.map(Asker::Caller, "b", pod(1)).unwrap();
+    turn.host(&[(pod(1), "a".to_owned()), (pod(2), "a".to_owned())].into());
+    store.store(turn);
+    store.restart(start());
+    let published = |store: &Store, peer: &str| store.ipam.redirections(peer).into_keys().collect::<Vec<_>>();
+    assert_eq!(published(&store, "a"), [pod(1), pod(2)]);
+    assert_eq!(published(&store, "b"), [pod(1)], "what somebody asked for, and no longer the other one");
+    let mut turn = store.turn(start());
+    turn.host(&BTreeMap::new());
+    store.store(turn);
+    store.restart(start());
+    assert_eq!((published(&store, "a"), published(&store, "b")), (vec![], vec![pod(1)]));
+}
+
+#[test]
 fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
     let mut store = Store::new(16);
     let mut turn = store.turn(start());
@@ -234,14 +263,14 @@ fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
         meet(&mut turn, &format!("peer-{peer}"), peer);
     }
     for host in 0..100 {
-        turn.map("peer-0", endpoint(host)).unwrap();
+        turn.map(Asker::Caller, "peer-0", endpoint(host)).unwrap();
     }
     store.store(turn);
     // As if all of them were published to very many.
     let place = store.layout.places[&endpoint(7)];
     store.layout.parts.get_mut(&place).unwrap().mapped = MOST;
     let mut turn = store.turn(start());
-    let address = turn.map("peer-1", endpoint(7)).unwrap();
+    let address = turn.map(Asker::Caller, "peer-1", endpoint(7)).unwrap();
     let plan = store.layout.plan(&turn);
     assert_eq!(
         plan.writes
@@ -255,7 +284,7 @@ fn mappings_that_outgrow_their_object_move_and_may_be_cut_off_on_the_way() {
     store.cut_off(&turn, 2, start());
     assert_eq!(store.ipam.mapping(&endpoint(7)).unwrap().peers.len(), 2);
     let mut again = store.turn(start());
-    assert_eq!(again.map("peer-1", endpoint(7)), Ok(address));
+    assert_eq!(again.map(Asker::Caller, "peer-1", endpoint(7)), Ok(address));
     let holders = store
         .objects
         .values()
@@ -272,20 +301,20 @@ fn coming_and_going_leaves_no_objects_behind() {
     for round in 0..6 {
         let mut turn = store.turn(now);
         for host in 0..1000 {
-            turn.map("a", endpoint(host)).unwrap();
+            turn.map(Asker::Caller, "a", endpoint(host)).unwrap();
         }
         store.store(turn);
         assert!((5..12).contains(&store.objects.len()), "{} objects in round {round}", store.objects.len());
         let mut turn = store.turn(now);
         for host in 0..1000 {
-            turn.unmap("a", endpoint(host));
+            turn.unmap(Asker::Caller, "a", endpoint(host));
         }
         store.store(turn);
         now += QUARANTINE;
     }
     for host in 0..3 {
         let mut turn = store.turn(now);
-        turn.map("a", endpoint(host)).unwrap();
+        turn.map(Asker::Caller, "a", endpoint(host)).unwrap();
         store.store(turn);
     }
     assert_eq!(store.objects.len(), 1, "what holds nothing is deleted");
@@ -306,7 +335,7 @@ fn an_object_is_announced_before_it_is_made() {
     assert!(missing(&specs(&store)).unwrap().is_empty());
     let mut turn = store.turn(start());
     for host in 0..300 {
-        turn.map("a", endpoint(host)).unwrap();
+        turn.map(Asker::Caller, "a", endpoint(host)).unwrap();
     }
     let plan = store.layout.plan(&turn);
     assert!(plan.writes.iter().any(|write| write.deed == Deed::Create));
@@ -326,8 +355,8 @@ fn of_two_endpoints_with_one_address_one_is_forgotten() {
     let mut store = Store::new(24);
     let mut turn = store.turn(start());
     meet(&mut turn, "a", 1);
-    turn.map("a", endpoint(1)).unwrap();
-    turn.map("a", endpoint(2)).unwrap();
+    turn.map(Asker::Caller, "a", endpoint(1)).unwrap();
+    turn.map(Asker::Caller, "a", endpoint(2)).unwrap();
     store.store(turn);
     let mappings = store.objects.get_mut(&0).unwrap();
     let one = mappings["endpointMappings"][endpoint(1).to_string()].clone();
@@ -343,16 +372,16 @@ fn whoever_takes_over_lets_addresses_rest_in_full_whatever_its_clock_says() {
         let mut store = Store::new(29);
         let mut turn = store.turn(start());
         meet(&mut turn, "a", 1);
-        let all: Vec<_> = (1..=5).map(|host| turn.map("a", endpoint(host)).unwrap()).collect();
+        let all: Vec<_> = (1..=5).map(|host| turn.map(Asker::Caller, "a", endpoint(host)).unwrap()).collect();
         store.store(turn);
         let mut turn = store.turn(start());
-        turn.unmap("a", endpoint(1));
+        turn.unmap(Asker::Caller, "a", endpoint(1));
         store.store(turn);
         store.restart(taken_over);
         let soon = taken_over + QUARANTINE - std::time::Duration::from_secs(1);
-        assert!(store.turn(soon).map("a", endpoint(9)).is_err(), "{} rests", all[0]);
+        assert!(store.turn(soon).map(Asker::Caller, "a", endpoint(9)).is_err(), "{} rests", all[0]);
         let mut turn = store.turn(taken_over + QUARANTINE);
-        assert_eq!(turn.map("a", endpoint(9)), Ok(all[0]));
+        assert_eq!(turn.map(Asker::Caller, "a", endpoint(9)), Ok(all[0]));
         store.store(turn);
         let (layout, again) = store.read(taken_over + QUARANTINE);
         assert_eq!((layout, again.after()), (store.layout.clone(), &store.ipam), "it rests no longer");
@@ -386,10 +415,10 @@ fn apply(turn: &mut Turn, change: &Change) {
     match change {
         Change::Meet(peer) => meet(turn, &peer.to_string(), *peer),
         Change::Part(peer) => turn.release(&peer.to_string()),
-        Change::Map(peer, host) => _ = turn.map(&peer.to_string(), endpoint(*host)),
-        Change::Unmap(peer, host) => turn.unmap(&peer.to_string(), endpoint(*host)),
-        Change::MapPod(peer, host) => _ = turn.map(&peer.to_string(), pod(*host)),
-        Change::UnmapPod(peer, host) => turn.unmap(&peer.to_string(), pod(*host)),
+        Change::Map(peer, host) => _ = turn.map(asker(*host), &peer.to_string(), endpoint(*host)),
+        Change::Unmap(peer, host) => turn.unmap(asker(*host), &peer.to_string(), endpoint(*host)),
+        Change::MapPod(peer, host) => _ = turn.map(Asker::Caller, &peer.to_string(), pod(*host)),
+        Change::UnmapPod(peer, host) => turn.unmap(Asker::Caller, &peer.to_string(), pod(*host)),
         Change::Reach(is_full, host) => {
             let nodes = (*host..*host + 5).map(endpoint).collect();
             _ = turn.reach(if *is_full { Reach::Full } else { Reach::Strict }, &nodes);

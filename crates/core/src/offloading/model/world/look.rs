@@ -51,6 +51,11 @@ impl World {
         conditions.map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_str())).collect()
     }
 
+    /// Whether the controller knows a namespace to be on its way from a cluster.
+    pub(in crate::offloading) fn leaves(&self, namespace: &str, id: &str) -> bool {
+        self.index.leaves(id, namespace)
+    }
+
     /// The namespaces that are to be on a cluster.
     pub(in crate::offloading) fn selected(&self, id: &str) -> BTreeSet<String> {
         let Some(node) = self.clusters.get(id).filter(|peer| peer.peered).and_then(|peer| peer.node(id))

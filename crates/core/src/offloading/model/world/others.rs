@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::{Peer, Provider, World, tenant};
+use crate::offloading::{Standing, standing};
 
 impl World {
     /// Replicator, providers, controllers of peers and of namespaces: each does the next step.
@@ -17,6 +18,7 @@ impl World {
         for id in self.clusters.keys().cloned().collect::<Vec<_>>() {
             self.replicate(&id);
             self.clusters.get_mut(&id).unwrap().provide();
+            self.move_pods(&id);
             self.end_peering(&id);
         }
         let going = self.namespaces.iter().filter(|(_, home)| home.metadata.deletion_timestamp.is_some());
@@ -55,6 +57,25 @@ impl World {
         map.status.get_or_insert_default().current_mapping.clone_from(&peer.there);
         if *map != before {
             self.bump('m', id);
+        }
+    }
+
+    /// The agent of the node: pods go from where their namespace is dropped, once the peer answers, and with the namespace.
+    fn move_pods(&mut self, id: &str) {
+        let (current, drains) = (self.current(id), !self.clusters[id].peered);
+        let is_silent = self.clusters[id].provider == Provider::Silent;
+        let mut pods = self.clusters[id].pods.clone();
+        pods.retain(|namespace| {
+            let stays = match standing(self.offloadings.get(namespace), id) {
+                Standing::Wanted | Standing::Undecided => true,
+                Standing::Dropped => is_silent,
+                Standing::GivenUp => false,
+            };
+            stays && !drains && !current[namespace].is_null()
+        });
+        if pods != self.clusters[id].pods {
+            self.clusters.get_mut(id).unwrap().pods = pods;
+            self.see_pods();
         }
     }
 

@@ -1,15 +1,16 @@
 //! The controller that is tested: what it sees, plans and writes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ferro_api::names::{annotations, finalizers, labels};
+use ferro_api::offloading::NamespaceOffloading;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{HOME, INSTALLATION, World, tenant};
-use crate::offloading::{Index, REFUSED, Stage, Write};
+use crate::offloading::{Index, Occupants, REFUSED, Stage, Write};
 use crate::replication::apply;
 
 impl World {
@@ -33,15 +34,21 @@ impl World {
         for id in self.clusters.keys().cloned().collect::<Vec<_>>() {
             self.see_cluster(&id);
         }
+        self.see_pods();
     }
 
     /// What the controller would do now.
     pub(in crate::offloading) fn plan(&mut self) -> Vec<Write> {
+        self.plan_told(&self.occupants())
+    }
+
+    fn plan_told(&mut self, told: &BTreeMap<String, Occupants>) -> Vec<Write> {
         for (kind, name) in std::mem::take(&mut self.unseen) {
             match kind {
                 'n' => self.index.set_namespace(&name, self.namespaces.get(&name)),
                 'o' => self.index.set_offloading(&name, self.offloadings.get(&name).cloned().map(Arc::new)),
                 'm' => self.index.set_map(&tenant(&name), HOME, self.maps.get(&name).cloned().map(Arc::new)),
+                'p' => {}
                 _ => {
                     let peer = self.clusters.get(&name);
                     self.index.set_peer(&name, peer.map(|peer| peer.object(&name)).as_ref());
@@ -50,7 +57,21 @@ impl World {
                 }
             }
         }
+        self.index.set_occupants(told, &Occupants::Unknown);
         self.index.plan(self.now)
+    }
+
+    /// What it would do before the agent has looked at the pods of a cluster.
+    pub(in crate::offloading) fn plan_unlooked(&mut self, id: &str) -> Vec<Write> {
+        let mut told = self.occupants();
+        told.remove(id);
+        self.plan_told(&told)
+    }
+
+    /// What the agent says of pods.
+    fn occupants(&self) -> BTreeMap<String, Occupants> {
+        let manned = self.clusters.iter().filter(|(_, peer)| peer.node("").is_some());
+        manned.map(|(id, peer)| (id.clone(), Occupants::Of(Arc::new(peer.pods.clone())))).collect()
     }
 
     /// It does so many writes of its plan.
@@ -171,7 +192,13 @@ impl World {
                     .filter(|name| !before.contains_key(*name))
                     .cloned()
                     .collect();
+                let dropped = before.into_keys().filter(|name| !map.spec.desired_mapping.contains_key(name));
+                let dropped: Vec<_> = dropped.collect();
                 assert!(added.iter().all(|namespace| self.is_held(namespace)), "asked for before it is held");
+                assert!(
+                    dropped.iter().all(|name| self.may_be_dropped(name, &id)),
+                    "its pods are still there"
+                );
                 self.bump('m', &id);
             }
             Write::DeleteMap(id) => self.delete_map(&id),
@@ -184,6 +211,15 @@ impl World {
             Write::LetGo(namespace) => self.let_go(&namespace),
         }
         self.sweep();
+    }
+
+    /// Whether nothing of a namespace runs on a cluster, or nobody waits for that.
+    fn may_be_dropped(&self, namespace: &str, id: &str) -> bool {
+        let is_forced =
+            |offloading: &NamespaceOffloading| annotations::FORCE.of(&offloading.metadata).is_some();
+        let waits = self.offloadings.get(namespace).is_some_and(|offloading| !is_forced(offloading));
+        let peer = &self.clusters[id];
+        !(waits && peer.peered && peer.pods.contains(namespace))
     }
 
     fn let_go(&mut self, namespace: &str) {

@@ -1,6 +1,6 @@
 //! Home and a provider with one name of a pod between them, which take writes as API servers do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ferro_api::names::{annotations, labels};
@@ -12,8 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::pods::Refusal;
-use crate::pods::home::{Plan, Snapshot, Write, plan};
+use crate::pods::home::{Plan, Snapshot, Standing, Write, lodges, marking, plan};
 use crate::pods::inward::{Ending, has_run, tests::show};
+use crate::pods::outward::access::Access;
 use crate::pods::provider::{self, Step};
 use crate::replication::apply;
 
@@ -31,11 +32,16 @@ pub(in crate::pods::home) struct World {
     pub(in crate::pods::home) tunnel_is_up: bool,
     pub(in crate::pods::home) has_room: bool,
     pub(in crate::pods::home) admitted: Result<(), Refusal>,
+    standing: Standing,
     pub(in crate::pods::home) seconds: i64,
     /// All that home has written.
     pub(in crate::pods::home) written: Vec<Write>,
     /// How many pods the provider has made for each pod at home.
     pub(in crate::pods::home) made: BTreeMap<String, u32>,
+    /// Which of them have run.
+    pub(in crate::pods::home) ran: BTreeMap<String, BTreeSet<String>>,
+    /// The grace that the last of them was first deleted with: a kubelet keeps to it, whatever comes later.
+    pub(in crate::pods::home) heard: Option<i64>,
     uids: u32,
 }
 
@@ -51,9 +57,12 @@ impl World {
             tunnel_is_up: true,
             has_room: true,
             admitted: Ok(()),
+            standing: Standing::Wanted,
             seconds: 1_000_000,
             written: Vec::new(),
             made: BTreeMap::new(),
+            ran: BTreeMap::new(),
+            heard: None,
             uids: 0,
         };
         world.create();
@@ -113,16 +122,54 @@ impl World {
         self.shadow.as_ref().is_some_and(|shadow| shadow.metadata.uid.as_deref() == Some("foreign"))
     }
 
+    /// Whether the provider would make another pod in place of one that is gone.
+    fn would_make_another(&self) -> bool {
+        let shadow = self.shadow.as_ref().filter(|_| !self.is_squatted());
+        shadow.is_some_and(|shadow| annotations::ENDING.of(&shadow.metadata).is_none())
+    }
+
+    /// The policy of the namespace has changed, or the node of the provider.
+    pub(in crate::pods::home) fn set_standing(&mut self, standing: Standing) {
+        self.standing = standing;
+        self.admitted = match standing {
+            Standing::Wanted | Standing::Undecided => Ok(()),
+            Standing::Dropped | Standing::GivenUp => Err(Refusal::new("ClusterNotSelected", "it is not")),
+        };
+    }
+
     pub(in crate::pods::home) fn plan(&self) -> Plan {
+        self.see(plan)
+    }
+
+    pub(in crate::pods::home) fn lodges(&self) -> bool {
+        self.see(lodges)
+    }
+
+    /// Whether the namespace over there has to stay for the sake of what is there, or is about to be.
+    pub(in crate::pods::home) fn keeps_namespace(&self) -> bool {
+        self.lodges() || self.plan().begins()
+    }
+
+    /// Whether something of ours is over there that has not ended, or is being removed.
+    pub(in crate::pods::home) fn has_something_there(&self) -> bool {
+        let shadow = self.shadow.as_ref().filter(|_| !self.is_squatted());
+        let is_kept = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && Ending::of(pod).is_some();
+        let is_over = self.local.as_ref().is_some_and(is_kept) && self.remote.as_ref().is_none_or(is_kept);
+        (shadow.is_some() || self.remote.is_some()) && !is_over
+    }
+
+    fn see<T>(&self, look: impl Fn(&Snapshot<'_>) -> T) -> T {
         let shadow = self.shadow.clone().map(|shadow| ShadowPod { spec: ShadowPodSpec::default(), ..shadow });
         let remote = self.remote.clone().map(|remote| Pod { spec: None, ..remote });
-        plan(&Snapshot {
+        look(&Snapshot {
             home: HOME,
             pod: self.local.as_ref(),
             shadow: shadow.as_ref().filter(|_| self.is_near),
             remote: remote.as_ref().filter(|_| self.is_near),
             namespace: self.namespace,
             admitted: self.admitted.clone(),
+            access: &Access::Closed,
+            standing: self.standing,
             is_near: self.is_near,
             tunnel_is_up: self.tunnel_is_up,
             view: &Some,
@@ -150,6 +197,7 @@ impl World {
             Write::CreateShadow(_)
                 | Write::ChangeShadow { .. }
                 | Write::DeleteShadow { .. }
+                | Write::MarkEnding { .. }
                 | Write::EndRemote { .. }
         );
         assert!(self.is_near || !is_for_there, "nothing is written to a peer that does not answer");
@@ -161,12 +209,15 @@ impl World {
                 assert_eq!(shadow.metadata.uid, Some(uid));
                 assert_eq!(labels::ORIGIN_ID.of(&shadow.metadata), Some(HOME), "not ours");
             }
+            Write::MarkEnding { uid } => {
+                let generation = self.shadow.as_ref().unwrap().metadata.generation;
+                self.change_shadow(&uid, &marking());
+                self.shadow.as_mut().unwrap().metadata.generation = generation;
+            }
             Write::EndRemote { uid, grace } => {
-                assert!(self.shadow.as_ref().is_none_or(|_| self.is_squatted()), "it would be made again");
-                let time = self.time();
-                let remote = self.remote.as_mut().unwrap();
-                assert_eq!(remote.metadata.uid, Some(uid));
-                end(&mut remote.metadata, time, grace.into());
+                assert!(!self.would_make_another(), "it would be made again");
+                assert_eq!(self.remote.as_ref().unwrap().metadata.uid, Some(uid));
+                self.end_remote(grace.into());
             }
             Write::Tolerate(patch) => {
                 let mut pod = serde_json::to_value(&self.local).unwrap();
@@ -181,6 +232,13 @@ impl World {
                 show(pod, &patch);
                 assert!(before.is_none() || Ending::of(pod) == before, "an end is final");
             }
+            Write::Delete { uid } => {
+                let pod = self.local.as_ref().unwrap();
+                assert_eq!(pod.metadata.uid, Some(uid));
+                let is_dropped = matches!(self.standing, Standing::Dropped | Standing::GivenUp);
+                assert!(is_dropped || self.namespace.is_none(), "nobody wants it to go");
+                self.delete(30);
+            }
             Write::Finish { uid } => self.finish(&uid),
             Write::Tell(_) => {}
         }
@@ -188,6 +246,7 @@ impl World {
 
     fn create_shadow(&mut self, mut shadow: ShadowPod) {
         assert!(self.remote.is_none(), "the former is not gone");
+        assert_eq!(self.standing, Standing::Wanted, "it begins where its namespace is about to go");
         if self.shadow.is_none() {
             shadow.metadata.uid = Some(self.uid());
             shadow.metadata.generation = Some(1);
@@ -237,6 +296,7 @@ impl World {
                 self.shadow.as_mut().unwrap().status = Some(status);
             }
             Step::Create(pod) => self.make(*pod),
+            Step::Open(_) => self.remote.as_mut().unwrap().spec.as_mut().unwrap().scheduling_gates = None,
             Step::Change(pod) => {
                 self.remote.as_mut().unwrap().metadata.annotations = pod.metadata.annotations;
             }
@@ -252,14 +312,19 @@ impl World {
         *self.made.entry(origin).or_default() += 1;
         pod.metadata.uid = Some(self.uid());
         pod.status = Some(serde_json::from_value(json!({"phase": "Pending"})).unwrap());
-        self.remote = Some(pod);
+        (self.remote, self.heard) = (Some(pod), None);
     }
 
     /// Somebody deletes the pod over there, with its own grace.
     pub(in crate::pods::home) fn take(&mut self) {
+        self.end_remote(30);
+    }
+
+    fn end_remote(&mut self, grace: i64) {
         let time = self.time();
         if let Some(remote) = &mut self.remote {
-            end(&mut remote.metadata, time, 30);
+            end(&mut remote.metadata, time, grace);
+            self.heard.get_or_insert(grace);
         }
     }
 
@@ -267,10 +332,16 @@ impl World {
     pub(in crate::pods::home) fn run(&mut self) -> bool {
         let Some(remote) = &mut self.remote else { return false };
         let is_going = remote.metadata.deletion_timestamp.is_some();
+        let is_gated = remote.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.is_some());
         match (remote.status.as_ref().unwrap().phase.as_deref(), is_going) {
-            (Some("Pending"), false) => self.is_now("Running", &json!({"running": {}})),
+            (Some("Pending"), false) if is_gated => return false,
+            (Some("Pending"), false) => {
+                let origin = annotations::ORIGIN_UID.of(&remote.metadata).unwrap().to_owned();
+                self.ran.entry(origin).or_default().insert(remote.metadata.uid.clone().unwrap());
+                self.is_now("Running", &json!({"running": {}}));
+            }
             (Some("Running"), true) => self.is_now("Failed", &json!({"terminated": {"exitCode": 143}})),
-            (_, true) => return self.vanish(),
+            (_, true) => self.remote = None,
             (_, false) => return false,
         }
         true
@@ -297,21 +368,7 @@ impl World {
 
     /// A node over there burns down.
     pub(in crate::pods::home) fn burn(&mut self) {
-        self.vanish();
-    }
-
-    /// The pod over there is gone. Only one that the provider has noted down is known to be lost, so that goes first.
-    fn vanish(&mut self) -> bool {
-        let Some(remote) = &self.remote else { return false };
-        let source = self.shadow.as_ref().filter(|shadow| provider::is_made_from(remote, shadow));
-        let is_noted = source.is_none_or(|shadow| {
-            let noted = shadow.status.as_ref().and_then(|status| status.pod_uid.as_ref());
-            noted == remote.metadata.uid.as_ref()
-        });
-        if is_noted {
-            self.remote = None;
-        }
-        is_noted
+        self.remote = None;
     }
 
     /// Somebody over there deletes our ShadowPod. What home never saw running it cannot miss.
@@ -323,7 +380,8 @@ impl World {
 
     /// All work until nothing is left to be done.
     pub(in crate::pods::home) fn rest(&mut self) {
-        (self.is_near, self.tunnel_is_up, self.has_room, self.admitted) = (true, true, true, Ok(()));
+        (self.is_near, self.tunnel_is_up, self.has_room) = (true, true, true);
+        self.set_standing(Standing::Wanted);
         if self.is_squatted() {
             self.shadow = None;
         }

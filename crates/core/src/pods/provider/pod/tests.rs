@@ -11,7 +11,7 @@ use super::bounds::{MOST_BYTES, MOST_CONTAINERS, MOST_KEYS, MOST_VOLUMES};
 use super::pod;
 use crate::pods::Refusal;
 use crate::pods::fields::samples::{any_good_spec, any_keys, any_spec};
-use crate::pods::outward;
+use crate::pods::outward::{self, access::Access};
 
 fn terms(more: &Value) -> TenantSpec {
     let mut terms = json!({"cluster": {"clusterID": "rome"}});
@@ -93,7 +93,8 @@ fn marks_of_this_cluster_cannot_be_forged() {
 fn where_a_pod_comes_from_is_told_to_its_files() {
     let home = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []},
         "metadata": {"name": "web-1", "namespace": "shop", "uid": "u1"}});
-    let sent = outward::shadow(&serde_json::from_value(home).unwrap(), "shop-rome", "rome").unwrap();
+    let sent = outward::shadow(&serde_json::from_value(home).unwrap(), "shop-rome", "rome", &Access::Closed)
+        .unwrap();
     let made = pod(&sent, "rome", &terms(&json!({}))).unwrap();
     assert_eq!(annotations::ORIGIN_NAMESPACE.of(&made.metadata), Some("shop"));
     assert_eq!(annotations::ORIGIN_UID.of(&made.metadata), Some("u1"));
@@ -257,7 +258,7 @@ proptest! {
     #[test]
     fn whatever_home_sends_of_a_good_pod_is_taken(spec in any_good_spec()) {
         let home = Pod { spec: Some(spec), ..Pod::default() };
-        let sent = outward::shadow(&home, "shop-rome", "rome").unwrap();
+        let sent = outward::shadow(&home, "shop-rome", "rome", &Access::Closed).unwrap();
         let made = pod(&sent, "rome", &terms(&json!({})));
         prop_assert!(made.is_ok(), "{:?}", made);
         prop_assert_eq!(made, pod(&sent, "rome", &terms(&json!({}))));
