@@ -19,13 +19,13 @@ mod server;
 mod service;
 mod store;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ferro_api::config::Reach;
-use ferro_core::network::{Agreement, Answer, Ipam, MapError, Offered, OwnNetworks, Refusal};
+use ferro_core::network::{Agreement, Answer, Asker, Ipam, MapError, Offered, OwnNetworks, Refusal};
 use ferro_runtime::shutdown::Tasks;
 use ipnet::IpNet;
 use kube::Client;
@@ -91,6 +91,11 @@ impl Handle {
         self.ask("", Request::Reach(reach, nodes)).await.map(drop)
     }
 
+    /// From now on these pods are published to whom they belong; durable before it returns.
+    pub async fn host(&self, guests: BTreeMap<IpAddr, String>) -> Result<(), Trouble> {
+        self.ask("", Request::Host(guests)).await.map(drop)
+    }
+
     /// Notes how a peer names our networks; durable before it returns.
     pub async fn agree(&self, peer: &str, answer: Answer) -> Result<(), Trouble> {
         self.ask(peer, Request::Agree(answer)).await.map(drop)
@@ -101,9 +106,9 @@ impl Handle {
         self.ask(peer, Request::Release).await.map(drop)
     }
 
-    /// The address at which a peer reaches an endpoint, once it does.
-    pub async fn map(&self, peer: &str, endpoint: IpAddr) -> Result<IpAddr, Trouble> {
-        match self.ask(peer, Request::Map(endpoint)).await? {
+    /// The address at which a peer reaches an endpoint, once it does. It is kept for this asker.
+    pub async fn map(&self, asker: Asker, peer: &str, endpoint: IpAddr) -> Result<IpAddr, Trouble> {
+        match self.ask(peer, Request::Map(asker, endpoint)).await? {
             (Reply::Address { address, by }, revision) => {
                 if let Some(agreement) = by {
                     self.followers.have(&Wanted::new(revision, peer, &agreement)).await?;
@@ -114,9 +119,9 @@ impl Handle {
         }
     }
 
-    /// Ends the publication of an endpoint to a peer; durable before it returns.
-    pub async fn unmap(&self, peer: &str, endpoint: IpAddr) -> Result<(), Trouble> {
-        self.ask(peer, Request::Unmap(endpoint)).await.map(drop)
+    /// Ends the publication of an endpoint to a peer for this asker; durable before it returns.
+    pub async fn unmap(&self, asker: Asker, peer: &str, endpoint: IpAddr) -> Result<(), Trouble> {
+        self.ask(peer, Request::Unmap(asker, endpoint)).await.map(drop)
     }
 
     /// Where a pod of a peer, by the address that it has there, is reached from here.
@@ -130,14 +135,23 @@ impl Handle {
     }
 
     /// Whether an address is in a network of a peer, as it is named here.
-    fn is_of_a_peer(&self, ip: IpAddr) -> bool {
-        let state = self.state.borrow();
-        state.peers().values().flat_map(Agreement::networks).any(|network| network.contains(&ip))
+    pub fn is_of_a_peer(&self, ip: IpAddr) -> bool {
+        self.peer_of(ip).is_some()
     }
 
-    /// The state as it is stored; changes ring.
+    /// The peer in whose networks, as they are named here, an address is.
+    pub fn peer_of(&self, ip: IpAddr) -> Option<String> {
+        let state = self.state.borrow();
+        let has = |agreement: &Agreement| agreement.networks().any(|network| network.contains(&ip));
+        state.peers().iter().find(|(_, agreement)| has(agreement)).map(|(peer, _)| peer.clone())
+    }
+
+    /// The state as it is stored; what changes after this call rings.
     pub fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
-        self.state.clone()
+        // A clone would ring at once, and for ever, for all that the handle itself has never looked at.
+        let mut state = self.state.clone();
+        state.mark_unchanged();
+        state
     }
 
     async fn ask(&self, peer: &str, request: Request) -> Result<(Reply, u64), Trouble> {

@@ -5,6 +5,7 @@
 //! cluster.
 
 mod addresses;
+mod guests;
 mod hand;
 mod pulse;
 
@@ -37,9 +38,10 @@ use tracing::{info, warn};
 
 use addresses::Keeper;
 pub use addresses::{Addresses, Served};
+use guests::Guests;
 use hand::Hand;
 
-use crate::ipam::Metrics;
+use crate::ipam::{Handle, Metrics};
 
 /// Changes that come together are looked at together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -56,18 +58,25 @@ fn pause(first: Duration, failures: u32) -> Duration {
     first * 2_u32.pow(failures.saturating_sub(1).min(5))
 }
 
-/// Keeps the networks to all peers as they should be, for ever.
-pub async fn run<A: Addresses>(tasks: Tasks, home: Home, metrics: Metrics) -> Result<()> {
+/// Keeps the networks to all peers as they should be, for ever; `asked` is told whom to ask for addresses.
+pub async fn run<A: Addresses>(
+    tasks: Tasks,
+    home: Home,
+    metrics: Metrics,
+    asked: watch::Sender<Option<Handle>>,
+) -> Result<()> {
     let ours = watcher::Config::default().fields(&format!("metadata.name={}", gateway::CONFIG_MAP));
     let gateways =
         Watched::start(&tasks, "gateway", Api::namespaced(home.client.clone(), &home.namespace), ours);
     home.ready().await?;
     home.nodes.ready().await?;
     home.networks.ready().await?;
+    home.namespaces.ready().await?;
     gateways.ready().await?;
     let (hand, silent) = (Hand::new(&home), pulse::listen(&tasks, &home));
-    let keeper = Keeper::new(tasks, home.clone(), metrics);
-    Manager::<A> { home, gateways, silent, hand, keeper, meters: BTreeMap::new() }.run().await
+    let guests = Guests::new(tasks.clone(), home.clone());
+    let keeper = Keeper::new(tasks, home.clone(), metrics, asked);
+    Manager::<A> { home, gateways, silent, hand, keeper, guests, meters: BTreeMap::new() }.run().await
 }
 
 struct Manager<A> {
@@ -77,6 +86,7 @@ struct Manager<A> {
     silent: watch::Receiver<bool>,
     hand: Hand,
     keeper: Keeper<A>,
+    guests: Guests,
     /// How often something was written for each peer.
     meters: BTreeMap<String, Meter>,
 }
@@ -134,6 +144,7 @@ impl<A: Addresses> Manager<A> {
                 changed = self.gateways.changed() => changed?,
                 changed = self.silent.changed() => changed?,
                 changed = self.keeper.changed() => changed?,
+                changed = self.guests.changed() => changed?,
                 () = tokio::time::sleep_until(wake) => {}
             }
             tokio::time::sleep(GATHER).await;
@@ -156,7 +167,7 @@ impl<A: Addresses> Manager<A> {
             );
             again = true;
         }
-        if let Err(error) = self.keeper.reach().await {
+        if let Err(error) = self.open().await {
             warn!(
                 error = format!("{error:#}"),
                 "peers do not reach what they should yet; will be tried again"
@@ -182,6 +193,15 @@ impl<A: Addresses> Manager<A> {
         self.meters.retain(|peer, _| known.contains(peer));
         again |= self.sweep_vanished(&us.id()).await;
         Ok(self.sweep(&known).await || again)
+    }
+
+    /// Lets peers reach what they should.
+    async fn open(&mut self) -> Result<()> {
+        self.keeper.reach().await?;
+        match self.guests.present().await {
+            Some(guests) => self.keeper.host(guests).await,
+            None => Ok(()),
+        }
     }
 
     /// Those that have a namespace here. Of two that claim to be the same cluster, the older one is.

@@ -98,7 +98,8 @@ async fn identity(
         let body = attended(&service, caller, body).await?;
         let (tell, told) = oneshot::channel();
         let desk = Arc::clone(&service.desk);
-        service.tasks.spawn("request", async move {
+        // Strangers make requests: a fault in one of them ends no other.
+        service.tasks.child().spawn("request", async move {
             // Nobody listens any more: that is all right.
             _ = tell.send(desk.identity(&body).await);
             Ok(())

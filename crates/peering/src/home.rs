@@ -1,6 +1,7 @@
 //! This cluster as its controllers see it: one client, one watch per kind that several of them read, and who it is.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -21,6 +22,22 @@ use crate::identity::Own;
 use crate::networks::Networks;
 use crate::remote::Between;
 use crate::tenant;
+
+/// Where the agent of the nodes that stand for peers answers: each node has a port of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// Its address.
+    pub address: IpAddr,
+    /// By the names of the nodes.
+    pub ports: BTreeMap<String, u16>,
+}
+
+impl Agent {
+    /// Where it answers for a node, if it does.
+    pub fn of(&self, node: &str) -> Option<SocketAddr> {
+        self.ports.get(node).map(|port| SocketAddr::from((self.address, *port)))
+    }
+}
 
 /// This cluster.
 #[derive(Clone)]
@@ -51,7 +68,7 @@ pub struct Home {
     /// What stands between it and its peers: nothing, except in tests.
     pub between: Option<Between>,
     /// Where API servers find the agent of the nodes that stand for peers; the agent says so.
-    pub agent: Arc<watch::Sender<Option<SocketAddr>>>,
+    pub agent: Arc<watch::Sender<Option<Agent>>>,
     own: watch::Receiver<Option<Arc<Own>>>,
 }
 

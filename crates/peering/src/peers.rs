@@ -179,6 +179,9 @@ impl Controller {
         snapshot: &Snapshot<'_>,
         plan: &Plan,
     ) -> Result<()> {
+        if !plan.writes.is_empty() && snapshot.is_going() && !self.hand.still_knows(peer).await? {
+            return Ok(());
+        }
         let memory = self.memories.entry(peer.name_any()).or_default();
         for write in &plan.writes {
             if matches!(write, Write::CreateOffer(_) | Write::PatchOffer(_)) {

@@ -37,8 +37,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(30);
 /// How often a connection is tried while nothing comes, and how long an echo may take.
 const PING: Duration = Duration::from_secs(20);
-/// An answer that is longer ends; a watch is taken up again then.
-const MOST: usize = 4 * 1024 * 1024;
+/// An answer that is longer ends; a watch is taken up again then. A list is asked for in pages that are shorter.
+pub const MOST: usize = 4 * 1024 * 1024;
 /// So much may be under way to us for one request, and for all of them.
 const WINDOW: u32 = 256 * 1024;
 const ALL_WINDOWS: u32 = 1024 * 1024;

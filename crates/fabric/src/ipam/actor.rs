@@ -6,7 +6,7 @@
 //! A write that fails leaves the former value, and whoever waited hears of it; what is stored is then read again before
 //! anything else, since nobody knows how far the writes came.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ferro_api::config::Reach;
 use ferro_core::network::layout::Layout;
-use ferro_core::network::{Agreement, Answer, Ipam, MapError, Offered, Turn};
+use ferro_core::network::{Agreement, Answer, Asker, Ipam, MapError, Offered, Turn};
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -40,11 +40,13 @@ pub(super) enum Request {
     Reserve(BTreeSet<IpNet>),
     /// For no peer: what peers reach from now on, and which nodes there are.
     Reach(Reach, BTreeSet<IpAddr>),
+    /// For no peer: which pods run here for which peers.
+    Host(BTreeMap<IpAddr, String>),
     Acquire(Offered),
     Agree(Answer),
     Release,
-    Map(IpAddr),
-    Unmap(IpAddr),
+    Map(Asker, IpAddr),
+    Unmap(Asker, IpAddr),
 }
 
 /// What is answered.
@@ -215,6 +217,10 @@ fn apply(turn: &mut Turn, peer: &str, request: &Request) -> Result<Reply, Troubl
             turn.reach(*reach, nodes).map_err(MapError::from)?;
             Reply::Done
         }
+        Request::Host(guests) => {
+            turn.host(guests);
+            Reply::Done
+        }
         Request::Acquire(offered) => Reply::Answer(turn.acquire(peer, *offered)?),
         Request::Agree(answer) => {
             turn.agree(peer, *answer)?;
@@ -224,15 +230,15 @@ fn apply(turn: &mut Turn, peer: &str, request: &Request) -> Result<Reply, Troubl
             turn.release(peer);
             Reply::Done
         }
-        Request::Map(endpoint) => {
-            let address = turn.map(peer, *endpoint)?;
+        Request::Map(asker, endpoint) => {
+            let address = turn.map(*asker, peer, *endpoint)?;
             let agreement = turn.after().peers().get(peer).copied();
             // To its own pods a peer has its own way.
             let by = agreement.filter(|agreement| !agreement.their_pods.here().contains(endpoint));
             Reply::Address { address, by }
         }
-        Request::Unmap(endpoint) => {
-            turn.unmap(peer, *endpoint);
+        Request::Unmap(asker, endpoint) => {
+            turn.unmap(*asker, peer, *endpoint);
             Reply::Done
         }
     })

@@ -11,7 +11,7 @@ use ferro_api::proto::ipam::{
     BelongsRequest, BelongsResponse, GetHomePodIpRequest, GetHomePodIpResponse, MapRequest, MapResponse,
     UnmapRequest, UnmapResponse,
 };
-use ferro_core::network::{MapError, Refusal};
+use ferro_core::network::{Asker, MapError, Refusal};
 use futures::{Stream, stream};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
@@ -37,7 +37,8 @@ impl Ipam for Services {
         let caller = caller(&request)?;
         let MapRequest { cluster_id, ip } = request.into_inner();
         let endpoint = checked(&caller, &cluster_id, &ip)?;
-        let address = self.0.map(&cluster_id, endpoint).await.map_err(|trouble| status(&trouble))?;
+        let address =
+            self.0.map(Asker::Caller, &cluster_id, endpoint).await.map_err(|trouble| status(&trouble))?;
         Ok(Response::new(MapResponse { ip: address.to_string() }))
     }
 
@@ -48,7 +49,7 @@ impl Ipam for Services {
         let caller = caller(&request)?;
         let UnmapRequest { cluster_id, ip } = request.into_inner();
         let endpoint = checked(&caller, &cluster_id, &ip)?;
-        self.0.unmap(&cluster_id, endpoint).await.map_err(|trouble| status(&trouble))?;
+        self.0.unmap(Asker::Caller, &cluster_id, endpoint).await.map_err(|trouble| status(&trouble))?;
         Ok(Response::new(UnmapResponse {}))
     }
 

@@ -49,6 +49,8 @@ pub trait Addresses: Send + Sync + Sized + 'static {
     fn reserve(&self, reserved: BTreeSet<IpNet>) -> impl Future<Output = Result<()>> + Send;
     /// Lets peers reach this from now on, by full reach these nodes as well.
     fn reach(&self, reach: Reach, nodes: BTreeSet<IpAddr>) -> impl Future<Output = Result<()>> + Send;
+    /// Publishes these pods to whom they belong from now on.
+    fn host(&self, guests: BTreeMap<IpAddr, String>) -> impl Future<Output = Result<()>> + Send;
     /// Finds names for a peer's networks.
     fn acquire(&self, peer: &str, offered: Offered) -> impl Future<Output = Result<()>> + Send;
     /// Notes how a peer names ours.
@@ -57,6 +59,8 @@ pub trait Addresses: Send + Sync + Sized + 'static {
     fn release(&self, peer: &str) -> impl Future<Output = Result<()>> + Send;
     /// The state as it is stored.
     fn watch(&self) -> watch::Receiver<Arc<Ipam>>;
+    /// To ask it with, for others in this process.
+    fn handle(&self) -> Handle;
 }
 
 impl Addresses for Handle {
@@ -78,6 +82,10 @@ impl Addresses for Handle {
         Ok(self.reach(reach, nodes).await?)
     }
 
+    async fn host(&self, guests: BTreeMap<IpAddr, String>) -> Result<()> {
+        Ok(self.host(guests).await?)
+    }
+
     async fn acquire(&self, peer: &str, offered: Offered) -> Result<()> {
         self.acquire(peer, offered).await?;
         Ok(())
@@ -93,6 +101,10 @@ impl Addresses for Handle {
 
     fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
         self.watch()
+    }
+
+    fn handle(&self) -> Handle {
+        self.clone()
     }
 }
 
@@ -122,6 +134,10 @@ impl Addresses for Served {
         Addresses::reach(&self.0, reach, nodes).await
     }
 
+    async fn host(&self, guests: BTreeMap<IpAddr, String>) -> Result<()> {
+        Addresses::host(&self.0, guests).await
+    }
+
     async fn acquire(&self, peer: &str, offered: Offered) -> Result<()> {
         Addresses::acquire(&self.0, peer, offered).await
     }
@@ -137,6 +153,10 @@ impl Addresses for Served {
     fn watch(&self) -> watch::Receiver<Arc<Ipam>> {
         self.0.watch()
     }
+
+    fn handle(&self) -> Handle {
+        self.0.clone()
+    }
 }
 
 /// Keeps the address manager running with the networks of this cluster.
@@ -145,6 +165,8 @@ pub(super) struct Keeper<A> {
     home: Home,
     recorder: Recorder,
     metrics: Metrics,
+    /// Whoever else in this process asks for addresses learns here whom to ask.
+    asked: watch::Sender<Option<Handle>>,
     running: Option<Running<A>>,
     failed: Option<Failed>,
     trouble: Option<String>,
@@ -169,6 +191,8 @@ struct Running<A> {
     seen: BTreeMap<String, Agreement>,
     /// What peers reach, and the nodes if it is these as well, as it was told last.
     reach: Option<(Reach, BTreeSet<IpAddr>)>,
+    /// Which pods run here for which peers, as it was told last.
+    guests: Option<BTreeMap<IpAddr, String>>,
 }
 
 /// What this cluster has beside nodes, as it was read last.
@@ -190,11 +214,16 @@ impl Settings {
 }
 
 impl<A: Addresses> Keeper<A> {
-    pub(super) fn new(tasks: Tasks, home: Home, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        tasks: Tasks,
+        home: Home,
+        metrics: Metrics,
+        asked: watch::Sender<Option<Handle>>,
+    ) -> Self {
         let reporter = Reporter { controller: "ferro-network".into(), instance: None };
         let recorder = Recorder::new(home.client.clone(), reporter);
         let told = BTreeMap::new();
-        Self { tasks, home, recorder, metrics, running: None, failed: None, trouble: None, told }
+        Self { tasks, home, recorder, metrics, asked, running: None, failed: None, trouble: None, told }
     }
 
     /// Starts the address manager, or starts it anew for other settings; says when to try again.
@@ -207,6 +236,7 @@ impl<A: Addresses> Keeper<A> {
                 return Ok(None);
             }
             info!("the settings of the network have changed, and the address manager ends");
+            self.asked.send_replace(None);
             running.tasks.end().await;
             self.running = None;
         }
@@ -223,6 +253,7 @@ impl<A: Addresses> Keeper<A> {
         }
         match self.start(settings.clone()).await {
             Ok(running) => {
+                self.asked.send_replace(Some(running.handle.handle()));
                 (self.running, self.failed) = (Some(running), None);
                 self.note(None).await;
                 Ok(None)
@@ -260,7 +291,8 @@ impl<A: Addresses> Keeper<A> {
         match A::start(&tasks, &self.home, own, length, metrics).await {
             Ok(handle) => {
                 let state = handle.watch();
-                Ok(Running { handle, tasks, settings, around, state, seen: BTreeMap::new(), reach: None })
+                let seen = BTreeMap::new();
+                Ok(Running { handle, tasks, settings, around, state, seen, reach: None, guests: None })
             }
             Err(error) => {
                 tasks.end().await;
@@ -347,6 +379,16 @@ impl<A: Addresses> Keeper<A> {
         if running.reach.as_ref() != Some(&(reach, nodes.clone())) {
             running.handle.reach(reach, nodes.clone()).await?;
             running.reach = Some((reach, nodes));
+        }
+        Ok(())
+    }
+
+    /// Publishes these pods to whom they belong.
+    pub(super) async fn host(&mut self, guests: BTreeMap<IpAddr, String>) -> Result<()> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        if running.guests.as_ref() != Some(&guests) {
+            running.handle.host(guests.clone()).await?;
+            running.guests = Some(guests);
         }
         Ok(())
     }

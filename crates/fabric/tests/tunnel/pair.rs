@@ -1,7 +1,9 @@
 //! Two clusters with the same networks, and a gateway in each.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ferro_api::config::Reach;
@@ -62,7 +64,7 @@ impl Side {
     pub fn start(&mut self) {
         let key = PrivateKey::new([self.key; 32]);
         let start = || {
-            let (tun, wire) = (Tun::open("ferro0").unwrap(), Wire::open(PORT).unwrap());
+            let (tun, wire) = (opened(|| Tun::open("ferro0")), opened(|| Wire::open(PORT)));
             Engine::start(tun, wire, key, MTU).unwrap()
         };
         self.engine = Some(self.namespace.run(start));
@@ -209,6 +211,21 @@ pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < Duration::from_secs(30), "in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What the former engine closed is held for some microseconds more by a child of another test, from its fork to its exec.
+fn opened<T>(open: impl Fn() -> io::Result<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match open() {
+            Err(error) if busy(&error) && Instant::now() < deadline => thread::yield_now(),
+            result => return result.unwrap(),
+        }
+    }
+}
+
+fn busy(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::ResourceBusy)
 }

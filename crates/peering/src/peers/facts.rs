@@ -117,7 +117,9 @@ impl Facts {
             tenant,
         };
         facts.quote = facts.asked.as_ref().zip(id).and_then(|(asked, id)| {
-            let terms = Terms::for_peer(settings, peer.spec.policy.as_ref());
+            let tenant = stock.tenants.get(None, id);
+            let quota = tenant.as_ref().and_then(|tenant| tenant.spec.resource_quota.as_ref());
+            let terms = Terms::for_peer(settings, peer.spec.policy.as_ref()).within(quota);
             let classes = storage_classes(stock.classes.all().iter().map(AsRef::as_ref));
             books.read(|ledger| {
                 let terms = terms.with_architecture(ledger.architecture());

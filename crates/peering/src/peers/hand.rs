@@ -1,6 +1,5 @@
 //! The one place that writes for the controller of peers: each write of a plan, and what people are shown.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -26,7 +25,7 @@ use tracing::{info, warn};
 
 use super::facts::{Facts, id_of, is_draining};
 use super::stock::{Check, Kind, Stock, has, has_new, lacks};
-use crate::home::Home;
+use crate::home::{Agent, Home};
 use crate::identity::Own;
 use crate::{keepsake, tenant};
 
@@ -41,7 +40,7 @@ pub(super) struct Hand {
     peers: Watched<ForeignCluster>,
     secrets: Watched<Secret>,
     stock: Stock,
-    agent: watch::Receiver<Option<SocketAddr>>,
+    agent: watch::Receiver<Option<Agent>>,
     recorder: Recorder,
 }
 
@@ -57,6 +56,12 @@ impl Hand {
             agent: home.agent.subscribe(),
             recorder: Recorder::new(home.client.clone(), reporter),
         }
+    }
+
+    /// Whether a peer that goes is not gone yet. A watch that broke may show it for long: what has its name by then is of
+    /// the next one, and not to be taken away.
+    pub(super) async fn still_knows(&self, peer: &ForeignCluster) -> Result<bool> {
+        is_there(&self.client, peer).await
     }
 
     /// Performs one write, and says how to tell that the watches have seen it.
@@ -291,7 +296,7 @@ impl Hand {
             offer: &offered.spec,
             corrections: peer.spec.node_labels.as_ref(),
             version: VERSION,
-            agent: *self.agent.borrow(),
+            agent: self.agent.borrow().as_ref().and_then(|agent| agent.of(name)),
         }
     }
 
@@ -324,6 +329,14 @@ impl Hand {
         unless_gone(deleted).with_context(|| format!("cannot delete the Node {}", node.name_any()))?;
         Ok(Some(lacks(&self.stock.nodes, None, &node.name_any())))
     }
+}
+
+/// Whether just this object exists, by the server's own word.
+async fn is_there(client: &Client, peer: &ForeignCluster) -> Result<bool> {
+    let peers: Api<ForeignCluster> = Api::all(client.clone());
+    let present = peers.get_metadata_opt(&peer.name_any()).await;
+    let present = present.context("cannot read the ForeignCluster")?;
+    Ok(present.is_some_and(|present| present.metadata.uid == peer.metadata.uid))
 }
 
 /// A kind of object that the two clusters exchange.
@@ -427,4 +440,36 @@ fn described<K: Resource<DynamicType = ()>>(object: &K) -> String {
 fn word(write: &Write) -> String {
     let text = format!("{write:?}");
     text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::{Body, ClientBuilder};
+
+    use super::*;
+
+    /// A server that answers every question with this.
+    fn server(code: u16, answer: Value) -> Client {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let body = Body::from(answer.to_string().into_bytes());
+            std::future::ready(Response::builder().status(code).body(body))
+        });
+        ClientBuilder::new(service, "liqo").build()
+    }
+
+    fn milan(uid: &str) -> ForeignCluster {
+        let mut peer = ForeignCluster::new("milan", serde_json::from_value(json!({})).unwrap());
+        peer.metadata.uid = Some(uid.into());
+        peer
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_not_taken_for_the_next_of_its_name() {
+        let next = server(200, json!({"metadata": {"name": "milan", "uid": "2"}}));
+        assert!(is_there(&next, &milan("2")).await.unwrap());
+        assert!(!is_there(&next, &milan("1")).await.unwrap());
+        let nobody = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        assert!(!is_there(&server(404, nobody), &milan("1")).await.unwrap());
+    }
 }

@@ -162,7 +162,7 @@ impl Links {
 
     fn end(&mut self, name: &str) {
         if let Some(link) = self.by_peer.remove(name) {
-            tokio::spawn(async move { link.tasks.end().await });
+            link.tasks.dismiss();
         }
     }
 
