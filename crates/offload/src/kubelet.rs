@@ -1,11 +1,12 @@
-//! What API servers ask of the kubelet of a virtual node: logs, commands, ports.
+//! What API servers ask of the kubelet of a virtual node: logs, commands, ports; and metrics-server, what pods use.
 //!
-//! - Flow: one port of the process that leads answers for all virtual nodes. A request is asked again at the API server of
-//!   the cluster where the pod runs, with what that cluster granted to this one; logs are passed through, and
-//!   connections that are upgraded are made into one.
+//! - Flow: the process that leads has a port for each virtual node, by which it knows whose usage is asked for; all else is
+//!   about a pod, and any port answers it. A request is asked again at the API server of the cluster where the pod runs,
+//!   with what that cluster granted to this one; logs are passed through, and connections that are upgraded are made
+//!   into one.
 //! - Guarantees: callers are known by the authorities of this cluster or by a token, and have the right on the node of
 //!   the pod, or are refused. Nothing is kept: whoever leads next answers at once.
-//! - The port can be reached by everybody in the cluster: who is not known has limited time and few places.
+//! - The ports can be reached by everybody in the cluster: who is not known has limited time and few places.
 
 mod cache;
 mod callers;
@@ -17,19 +18,27 @@ mod splice;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod usage;
 mod visit;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferro_api::names::labels;
+use ferro_core::usage::Lodger;
+use ferro_core::virtual_node::ports;
+use ferro_peering::home::Agent;
 use ferro_peering::keepsake::Keepsake;
 use ferro_runtime::places::Places;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::tls;
 use ferro_runtime::watch::Watched;
-use kube::{Api, Client};
+use hyper::Method;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,9 +46,11 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, warn};
 
 use self::callers::Callers;
+use self::question::Question;
+use self::usage::Counter;
 use self::visit::{Desk, attend};
 
-/// The port of all virtual nodes.
+/// The port of the first virtual node; the others have the following ones.
 pub const PORT: u16 = 10250;
 
 /// Connections of whom nothing is known yet, and those from one address: all may come from one API server.
@@ -50,6 +61,17 @@ const STRANGERS_EACH: usize = 128;
 pub trait Directory: Send + Sync + 'static {
     /// The pod of a virtual node that has this name here.
     fn find(&self, namespace: &str, pod: &str) -> Option<Target>;
+
+    /// A virtual node, if somebody looks after it.
+    fn site(&self, node: &str) -> Option<Site>;
+}
+
+/// The pods of a virtual node, and whom to ask about them.
+pub struct Site {
+    /// To the API server of its cluster, as long as that lets us in.
+    pub client: Option<Client>,
+    /// Its pods that run.
+    pub lodgers: Vec<Lodger>,
 }
 
 /// Where a pod runs.
@@ -67,42 +89,91 @@ pub struct Target {
     pub pod: String,
 }
 
-/// Serves until the tasks end, at this address of the process. Call it only while this process leads; `ready` turns true
-/// when nodes may name the address.
+/// What the API server of a peer is asked, as path and query, when a kubelet is asked this about a pod that has that name
+/// over there. Nothing, where the request is refused or is not about a pod. By this `tests/fuzz` reaches what reads
+/// requests.
+pub fn asked_there(method: &str, path_and_query: &str, namespace: &str, pod: &str) -> Option<String> {
+    let method = Method::from_bytes(method.as_bytes()).ok()?;
+    let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    match Question::parse(&method, path, query).ok()? {
+        Question::Pod(ask) => Some(ask.at_peer(namespace, pod)),
+        Question::Health | Question::Usage(_) => None,
+    }
+}
+
+/// Serves until the tasks end, at this address of the process, and tells where for each of the nodes. Call it only while this
+/// process leads.
 pub async fn serve(
     tasks: Tasks,
     client: Client,
     address: IpAddr,
     directory: Arc<dyn Directory>,
-    ready: watch::Sender<bool>,
+    nodes: Watched<Node>,
+    tell: Arc<watch::Sender<Option<Agent>>>,
 ) -> Result<()> {
-    let listener = tls::listen(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))).await?;
     let maps = Api::namespaced(client.clone(), door::NAMESPACE);
     let authorities = Watched::start(&tasks, "authorities of clients", maps, door::authorities());
     let (certificate, certificates) = watch::channel(None);
-    let (tell, acceptor) = watch::channel(None);
-    let mut first = acceptor.clone();
+    let (open, acceptor) = watch::channel(None);
     let desk = Arc::new(Desk::new(directory, Callers::new(client.clone())));
-    let announce = async {
-        first.wait_for(Option::is_some).await.context("there is no door")?;
-        ready.send_replace(true);
-        std::future::pending().await
-    };
     tokio::select! {
         result = serving::keep(client, address, certificate) => result,
-        result = door::follow(certificates, authorities, tell) => result,
-        result = accept(&listener, acceptor, desk) => result,
-        result = announce => result,
+        result = door::follow(certificates, authorities, open) => result,
+        result = keep_ports(nodes, acceptor, desk, address, tell) => result,
     }
+}
+
+/// Keeps a port open for each virtual node. No node is told before connections can be taken.
+async fn keep_ports(
+    mut nodes: Watched<Node>,
+    mut acceptor: watch::Receiver<Option<TlsAcceptor>>,
+    desk: Arc<Desk>,
+    address: IpAddr,
+    tell: Arc<watch::Sender<Option<Agent>>>,
+) -> Result<()> {
+    acceptor.wait_for(Option::is_some).await.context("there is no door")?;
+    nodes.ready().await?;
+    let places = Arc::new(Places::new(STRANGERS, STRANGERS_EACH));
+    let mut present = BTreeMap::new();
+    let mut doors: HashMap<String, JoinSet<Result<()>>> = HashMap::new();
+    loop {
+        let wanted = ports::assign(&present, &virtual_nodes(&nodes), PORT);
+        for gone in present.keys().filter(|node| !wanted.contains_key(*node)) {
+            if let Some(mut door) = doors.remove(gone) {
+                // The port is free when this returns.
+                door.shutdown().await;
+            }
+        }
+        for (node, port) in wanted.iter().filter(|(node, _)| !present.contains_key(*node)) {
+            let listener = tls::listen(SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port))).await?;
+            let counter = Arc::new(Counter::new(node));
+            let accept = accept(listener, acceptor.clone(), Arc::clone(&desk), counter, Arc::clone(&places));
+            doors.entry(node.clone()).or_default().spawn(accept);
+        }
+        if present != wanted {
+            tell.send_replace(Some(Agent { address, ports: wanted.clone() }));
+            present = wanted;
+        }
+        nodes.changed().await?;
+    }
+}
+
+fn virtual_nodes(nodes: &Watched<Node>) -> BTreeSet<String> {
+    let all = nodes.all();
+    all.iter()
+        .filter(|node| labels::TYPE_VIRTUAL_NODE.is_on(&node.metadata))
+        .map(|node| node.name_any())
+        .collect()
 }
 
 /// Takes connections; each has a task, and no task is left when this ends.
 async fn accept(
-    listener: &TcpListener,
+    listener: TcpListener,
     acceptor: watch::Receiver<Option<TlsAcceptor>>,
     desk: Arc<Desk>,
+    counter: Arc<Counter>,
+    places: Arc<Places<IpAddr>>,
 ) -> Result<()> {
-    let places = Places::new(STRANGERS, STRANGERS_EACH);
     let mut visits = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -121,7 +192,7 @@ async fn accept(
                 let acceptor = acceptor.borrow().clone();
                 // Who has its share is sent away, so that it does not keep others waiting.
                 if let (Some(acceptor), Some(place)) = (acceptor, places.take(caller.ip())) {
-                    visits.spawn(attend(Arc::clone(&desk), acceptor, stream, place));
+                    visits.spawn(attend(Arc::clone(&desk), Arc::clone(&counter), acceptor, stream, place));
                 }
             }
             Err(error) => {

@@ -2,7 +2,9 @@
 //!
 //! Flow: [`News`] tells `ferro_core::offloading::Index` what changed; it decides; [`Hand`] writes, and what the API server
 //! answers is told to the index at once, so that nothing is written twice. Guarantees: only what changed is looked at; all
-//! is looked at anew every ten minutes, with an index that is filled from the beginning. Assumptions: this process leads.
+//! is looked at anew every ten minutes, with an index that is filled from the beginning. Entries of namespaces
+//! that are dropped wait for their pods, of which the agent of virtual nodes tells ([`Occupancy`]); before one goes, its
+//! namespace is closed to pods that have yet to begin. Assumptions: this process leads.
 
 mod hand;
 mod news;
@@ -18,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, warn};
 
+use crate::occupancy::Occupancy;
 use hand::{Hand, Seen};
 use news::{News, Watches};
 
@@ -34,8 +37,8 @@ const AT_ONCE: usize = 8;
 const MOST_STEPS: usize = 20;
 
 /// Keeps the namespaces on other clusters as they should be, for ever.
-pub async fn run(tasks: Tasks, home: Home) -> Result<()> {
-    let watches = Watches::start(&tasks, &home);
+pub async fn run(tasks: Tasks, home: Home, occupancy: Occupancy) -> Result<()> {
+    let watches = Watches::start(&tasks, &home, occupancy.follow().await?);
     home.ready().await?;
     watches.ready().await?;
     let own = home.own()?.signer.identity().id().to_string();
@@ -43,6 +46,7 @@ pub async fn run(tasks: Tasks, home: Home) -> Result<()> {
         index: Index::new(&own, &home.namespace),
         news: watches.follow(),
         hand: Hand::new(&home.client, &own),
+        occupancy,
         installation: home.namespace.clone(),
         own,
         watches,
@@ -57,6 +61,7 @@ struct Controller {
     news: News,
     index: Index,
     hand: Hand,
+    occupancy: Occupancy,
 }
 
 impl Controller {
@@ -93,6 +98,13 @@ impl Controller {
             if writes.is_empty() {
                 break;
             }
+            if !self.close(&writes) {
+                self.news.tell(&mut self.index);
+                for write in &writes {
+                    self.index.again(write.subject());
+                }
+                continue;
+            }
             for stage in writes.chunk_by(|one, next| one.stage() == next.stage()) {
                 failed.extend(self.perform(stage).await);
             }
@@ -105,7 +117,16 @@ impl Controller {
         for write in &failed {
             self.index.again(write.subject());
         }
+        self.occupancy.reopen(|cluster, namespace| self.index.leaves(cluster, namespace));
         !failed.is_empty()
+    }
+
+    /// Closes what is about to be dropped. Whether there is in it who was known to be when that was planned.
+    fn close(&self, writes: &[Write]) -> bool {
+        let mut dropped = writes.iter().flat_map(Write::dropped);
+        dropped.all(|(cluster, namespace)| {
+            self.occupancy.close(cluster, namespace) == self.index.is_occupied(cluster, namespace)
+        })
     }
 
     /// Writes that do not depend on each other. Returns those that failed.

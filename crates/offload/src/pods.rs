@@ -7,9 +7,11 @@
 //!   what was written for it before; a peer that is slow, dead or hostile delays its own station only.
 //! - Assumptions: this process leads.
 
+mod claims;
 mod events;
-mod hand;
-mod outlook;
+pub(crate) mod hand;
+mod lodgers;
+pub(crate) mod outlook;
 mod room;
 mod setbacks;
 mod station;
@@ -26,11 +28,20 @@ use ferro_peering::home::Home;
 use ferro_peering::keepsake::{self, Keepsake};
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::kubelet::{Directory, Target};
+use crate::claims::Ledger;
+use crate::kubelet::{Directory, Site, Target};
+use crate::occupancy::Occupancy;
+use crate::reflection::Reflection;
+use crate::tokens::Issuer;
+use lodgers::Lodgers;
+pub(crate) use outlook::{counterpart, is_external};
 use station::{MadeOf, Station};
 
 /// Changes that come together are looked at together.
@@ -42,48 +53,101 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// All stations, by the names of their nodes. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Stations(Arc<RwLock<HashMap<String, Arc<Station>>>>);
+pub struct Stations(Arc<Manned>);
+
+#[derive(Default)]
+struct Manned {
+    all: RwLock<HashMap<String, Arc<Station>>>,
+    bell: watch::Sender<u64>,
+}
+
+/// The way to the API server of a peer, by the connection of its station.
+#[derive(Clone)]
+pub(crate) struct Way(Arc<Station>, Client);
+
+impl Way {
+    /// To its API server.
+    pub(crate) fn client(&self) -> Client {
+        self.1.clone()
+    }
+
+    /// Whether it is the same connection.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 impl Directory for Stations {
     fn find(&self, namespace: &str, pod: &str) -> Option<Target> {
         self.all().into_iter().find_map(|station| station.target(namespace, pod))
     }
+
+    fn site(&self, node: &str) -> Option<Site> {
+        let station = self.0.all.read().unwrap_or_else(PoisonError::into_inner).get(node).cloned()?;
+        Some(station.site())
+    }
 }
 
 impl Stations {
     fn all(&self) -> Vec<Arc<Station>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.0.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The way to a peer, as long as it has a node and lets us in.
+    pub(crate) fn way(&self, peer: &str) -> Option<Way> {
+        let station = self.all().into_iter().find(|station| station.peer() == peer)?;
+        let client = station.remote()?.clone();
+        Some(Way(station, client))
+    }
+
+    /// Rings whenever there is another way to some peer.
+    pub(crate) fn bell(&self) -> watch::Receiver<u64> {
+        self.0.bell.subscribe()
     }
 
     fn put(&self, node: &str, station: Option<Arc<Station>>) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.all.write().unwrap_or_else(PoisonError::into_inner);
         match station {
             Some(station) => _ = all.insert(node.to_owned(), station),
             None => _ = all.remove(node),
         }
+        drop(all);
+        self.0.bell.send_modify(|count| *count += 1);
     }
 }
 
+/// What the pods of all virtual nodes have to do with, beside what all controllers read. Clones are the same.
+#[derive(Clone)]
+pub struct Around {
+    /// Which namespaces use which clusters.
+    pub offloadings: Watched<NamespaceOffloading>,
+    /// Which of these have pods on which clusters.
+    pub occupancy: Occupancy,
+    /// What goes along with them.
+    pub reflection: Reflection,
+    /// Where claims have their volumes.
+    pub ledger: Ledger,
+    /// Who gives them tokens.
+    pub issuer: Issuer,
+}
+
 /// Keeps the pods on virtual nodes as they should be, for ever.
-pub async fn run(
-    tasks: Tasks,
-    home: Home,
-    offloadings: Watched<NamespaceOffloading>,
-    stations: Stations,
-) -> Result<()> {
+pub async fn run(tasks: Tasks, home: Home, around: Around, stations: Stations) -> Result<()> {
     home.ready().await?;
     home.nodes.ready().await?;
     home.maps.ready().await?;
     home.networks.ready().await?;
-    offloadings.ready().await?;
+    around.offloadings.ready().await?;
+    around.ledger.ready().await?;
+    around.issuer.ready().await?;
     let own = home.own()?.signer.identity().id().to_string();
-    Agent { tasks, home, offloadings, own, stations, manned: HashMap::new() }.run().await
+    Agent { tasks, home, around, own, stations, manned: HashMap::new() }.run().await
 }
 
 struct Agent {
     tasks: Tasks,
     home: Home,
-    offloadings: Watched<NamespaceOffloading>,
+    around: Around,
     own: String,
     stations: Stations,
     manned: HashMap<String, (MadeOf, Tasks)>,
@@ -95,10 +159,13 @@ impl Agent {
         loop {
             let has_failed = self.survey();
             let wake = if has_failed { RETRY } else { AT_REST };
+            let mut ended: FuturesUnordered<_> =
+                self.manned.values().map(|(_, tasks)| tasks.ended()).collect();
             tokio::select! {
                 changed = home.nodes.changed() => changed?,
                 changed = home.peers.changed() => changed?,
                 changed = home.secrets.changed() => changed?,
+                Some(()) = ended.next() => tokio::time::sleep(RETRY).await,
                 () = tokio::time::sleep(wake) => {}
             }
             tokio::time::sleep(GATHER).await;
@@ -108,6 +175,8 @@ impl Agent {
     /// Mans a station for each virtual node, and gives up those of nodes that are gone. Whether one could not be manned.
     fn survey(&mut self) -> bool {
         let wanted = self.wanted();
+        let nodes = wanted.iter().map(|(node, made_of)| (node.as_str(), made_of.peer_id.as_str()));
+        self.around.occupancy.survey(nodes);
         let gone: Vec<String> =
             self.manned.keys().filter(|node| !wanted.contains_key(*node)).cloned().collect();
         for node in &gone {
@@ -158,8 +227,10 @@ impl Agent {
 
     fn man(&mut self, node: &str, made_of: MadeOf) -> Result<()> {
         let tasks = self.tasks.child();
-        let station =
-            Station::start(&tasks, &self.home, self.offloadings.clone(), &self.own, made_of.clone())?;
+        let occupancy = self.around.occupancy.clone();
+        let turn = occupancy.begin(node, &made_of.peer_id);
+        let lodgers = Lodgers::new(occupancy, turn);
+        let station = Station::start(&tasks, &self.home, &self.around, &self.own, made_of.clone(), lodgers)?;
         info!(node, peer = made_of.peer_id, "pods of this node are looked after");
         self.stations.put(node, Some(station));
         self.manned.insert(node.to_owned(), (made_of, tasks));
@@ -168,8 +239,10 @@ impl Agent {
 
     fn give_up(&mut self, node: &str) {
         self.stations.put(node, None);
-        if let Some((_, tasks)) = self.manned.remove(node) {
-            tokio::spawn(async move { tasks.end().await });
+        if let Some((made_of, tasks)) = self.manned.remove(node) {
+            // What it has still to say does not count.
+            _ = self.around.occupancy.begin(node, &made_of.peer_id);
+            tasks.dismiss();
         }
     }
 }

@@ -190,8 +190,7 @@ impl Controller {
             let is_there = self.shop.home.tenants.get(None, tenant).is_some();
             let stays = is_there || has_pods.contains(tenant.as_str()) || !office.is_idle();
             if !stays {
-                let tasks = tasks.clone();
-                tokio::spawn(async move { tasks.end().await });
+                tasks.dismiss();
             }
             stays
         });

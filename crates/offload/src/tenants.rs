@@ -102,8 +102,7 @@ impl Controller {
             let stays = names.contains(name);
             if !stays {
                 self.bells.forget(name);
-                let tasks = tasks.clone();
-                tokio::spawn(async move { tasks.end().await });
+                tasks.dismiss();
             }
             stays
         });

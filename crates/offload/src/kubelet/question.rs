@@ -16,8 +16,27 @@ use super::refusal::Refusal;
 pub(super) enum Question {
     /// Whether it lives.
     Health,
+    /// What the pods of the node use.
+    Usage(Page),
     /// Something about a pod.
     Pod(Ask),
+}
+
+/// In which form usage is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Metrics,
+    Summary,
+}
+
+impl Page {
+    /// The part of a node of which one has to have the right to read.
+    pub(super) fn subresources(self) -> &'static [&'static str] {
+        match self {
+            Self::Metrics => &["metrics"],
+            Self::Summary => &["stats"],
+        }
+    }
 }
 
 /// What is asked about a pod.
@@ -42,15 +61,31 @@ pub(super) enum What {
     Exec,
     Attach,
     PortForward,
+    /// The ShadowPod and the pod over there, as they are: what no other kubelet is asked.
+    Shadow,
+    Remote,
 }
 
 impl What {
-    fn subresource(self) -> &'static str {
+    fn path(self, namespace: &str, pod: &str) -> String {
+        let pods = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
         match self {
-            Self::Log => "log",
-            Self::Exec => "exec",
-            Self::Attach => "attach",
-            Self::PortForward => "portforward",
+            Self::Log => pods + "/log",
+            Self::Exec => pods + "/exec",
+            Self::Attach => pods + "/attach",
+            Self::PortForward => pods + "/portforward",
+            Self::Shadow => {
+                format!("/apis/virtualkubelet.liqo.io/v1alpha1/namespaces/{namespace}/shadowpods/{pod}")
+            }
+            Self::Remote => pods,
+        }
+    }
+
+    /// Whether it only looks.
+    fn is_read(self) -> bool {
+        match self {
+            Self::Log | Self::Shadow | Self::Remote => true,
+            Self::Exec | Self::Attach | Self::PortForward => false,
         }
     }
 }
@@ -61,17 +96,25 @@ impl Question {
         let mut parts = path.strip_prefix('/').unwrap_or_default().split('/');
         let first = parts.next().unwrap_or_default();
         let rest: Vec<&str> = parts.collect();
+        let of_node = match (first, rest.as_slice()) {
+            ("healthz", []) => Some(Self::Health),
+            ("metrics", ["resource"]) => Some(Self::Usage(Page::Metrics)),
+            ("stats", ["summary"]) => Some(Self::Usage(Page::Summary)),
+            _ => None,
+        };
+        if let Some(of_node) = of_node {
+            return if method == Method::GET { Ok(of_node) } else { Err(wrong_method()) };
+        }
         let what = match (first, rest.as_slice()) {
-            ("healthz", []) => {
-                return if method == Method::GET { Ok(Self::Health) } else { Err(wrong_method()) };
-            }
             ("containerLogs", [_, _, _]) => What::Log,
             ("exec", [_, _, _] | [_, _, _, _]) => What::Exec,
             ("attach", [_, _, _] | [_, _, _, _]) => What::Attach,
             ("portForward", [_, _] | [_, _, _]) => What::PortForward,
+            ("shadowPod", [_, _]) => What::Shadow,
+            ("remotePod", [_, _]) => What::Remote,
             _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "404 page not found")),
         };
-        let fits = *method == Method::GET || (*method == Method::POST && what != What::Log);
+        let fits = *method == Method::GET || (*method == Method::POST && !what.is_read());
         if !fits {
             return Err(wrong_method());
         }
@@ -82,7 +125,7 @@ impl Question {
 impl Ask {
     fn parse(what: What, path: &[&str], query: &str) -> Result<Self, Refusal> {
         let (uid, container) = match (what, path) {
-            (What::PortForward, [_, _]) => (None, None),
+            (What::PortForward | What::Shadow | What::Remote, [_, _]) => (None, None),
             (What::PortForward, [_, _, uid]) => (Some(*uid), None),
             (_, [_, _, container]) => (None, Some(*container)),
             (_, [_, _, uid, container]) => (Some(*uid), Some(*container)),
@@ -111,6 +154,7 @@ impl Ask {
                 false
             }
             What::PortForward => ports(&given, &mut out).map(|()| false)?,
+            What::Shadow | What::Remote => false,
         };
         let (namespace, pod) = ((*namespace).to_owned(), (*pod).to_owned());
         Ok(Self { what, namespace, pod, uid: uid.map(str::to_owned), query: out.finish(), may_be_silent })
@@ -118,17 +162,14 @@ impl Ask {
 
     /// Path and query for the API server of a peer, where the pod has this name.
     pub(super) fn at_peer(&self, namespace: &str, pod: &str) -> String {
-        let base = format!("/api/v1/namespaces/{namespace}/pods/{pod}/{}", self.what.subresource());
+        let base = self.what.path(namespace, pod);
         if self.query.is_empty() { base } else { format!("{base}?{}", self.query) }
     }
 
     /// What must be allowed on the node. Who runs a command needs the right to create, whatever the method: a right to read
     /// is none to act.
     pub(super) fn verb(&self) -> &'static str {
-        match self.what {
-            What::Log => "get",
-            What::Exec | What::Attach | What::PortForward => "create",
-        }
+        if self.what.is_read() { "get" } else { "create" }
     }
 }
 
@@ -247,10 +288,11 @@ mod tests {
 
     fn ask(path: &str) -> Result<Ask, u16> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let method = if path.starts_with("/containerLogs") { Method::GET } else { Method::POST };
+        let acts = ["/exec", "/attach", "/portForward"].iter().any(|act| path.starts_with(act));
+        let method = if acts { Method::POST } else { Method::GET };
         match Question::parse(&method, path, query) {
             Ok(Question::Pod(ask)) => Ok(ask),
-            Ok(Question::Health) => panic!("{path} is about no pod"),
+            Ok(Question::Health | Question::Usage(_)) => panic!("{path} is about no pod"),
             Err(refusal) => Err(refusal.status.as_u16()),
         }
     }
@@ -288,6 +330,9 @@ mod tests {
         ] {
             assert_eq!(asked(here), format!("{base}/{there}"), "{here}");
         }
+        assert_eq!(asked("/remotePod/shop/web"), base);
+        let shadow = "/apis/virtualkubelet.liqo.io/v1alpha1/namespaces/over-there/shadowpods/web-1";
+        assert_eq!(asked("/shadowPod/shop/web?pretty=true"), shadow);
     }
 
     #[test]
@@ -312,11 +357,15 @@ mod tests {
             ("/exec/shop/web/a b/app?output=1&command=ls", 400),
             ("/attach/shop/web/app?tty=1", 400),
             ("/portForward/shop/web?port=0", 400),
+            ("/shadowPod/shop", 404),
+            ("/remotePod/shop/..", 400),
             ("/portForward/shop/web?port=65536", 400),
         ] {
             assert_eq!(ask(path).map(drop), Err(status), "{path}");
         }
         let refused = Question::parse(&Method::POST, "/containerLogs/shop/web/app", "").unwrap_err();
+        assert_eq!(refused.status.as_u16(), 405);
+        let refused = Question::parse(&Method::POST, "/remotePod/shop/web", "").unwrap_err();
         assert_eq!(refused.status.as_u16(), 405);
         let refused = Question::parse(&Method::DELETE, "/exec/shop/web/app", "output=1").unwrap_err();
         assert_eq!(refused.status.as_u16(), 405);
@@ -325,9 +374,21 @@ mod tests {
     #[test]
     fn who_acts_needs_more_than_the_right_to_read() {
         assert_eq!(ask("/containerLogs/shop/web/app").unwrap().verb(), "get");
+        assert_eq!(ask("/shadowPod/shop/web").unwrap().verb(), "get");
         let exec = Question::parse(&Method::GET, "/exec/shop/web/app", "output=1&command=ls");
         let Ok(Question::Pod(exec)) = exec else { panic!("this is a command") };
         assert_eq!(exec.verb(), "create");
+    }
+
+    #[test]
+    fn what_pods_use_is_only_read() {
+        let asked =
+            |method, path| Question::parse(&method, path, "").map_err(|refusal| refusal.status.as_u16());
+        assert_eq!(asked(Method::GET, "/metrics/resource"), Ok(Question::Usage(Page::Metrics)));
+        assert_eq!(asked(Method::GET, "/stats/summary"), Ok(Question::Usage(Page::Summary)));
+        assert_eq!(asked(Method::POST, "/stats/summary"), Err(405));
+        assert_eq!(asked(Method::GET, "/metrics"), Err(404));
+        assert_eq!(asked(Method::GET, "/metrics/cadvisor"), Err(404));
     }
 
     #[test]

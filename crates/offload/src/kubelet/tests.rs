@@ -6,16 +6,20 @@ mod peer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use ferro_core::usage::Lodger;
 use ferro_peering::keepsake::Keepsake;
+use ferro_runtime::places::Places;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -26,19 +30,46 @@ use self::keys::{Authority, HERE, Pair};
 use self::peer::{MUCH, Peer};
 use super::callers::Callers;
 use super::serving::Certificate;
+use super::usage::Counter;
 use super::visit::Desk;
-use super::{Directory, Target, accept, door};
+use super::{Directory, Site, Target, accept, door};
 pub(super) use home::FakeHome;
 
 const EXEC: &str = "/exec/shop/web/app?input=1&output=1&command=cat";
 
-/// One pod, shop/web.
-struct OnePod(Target);
+/// A few pods of the namespace shop on the node liqo-turin, and the API server of its cluster.
+struct FewPods(Target, FakeHome);
 
-impl Directory for OnePod {
+impl Directory for FewPods {
     fn find(&self, namespace: &str, pod: &str) -> Option<Target> {
-        (namespace == "shop" && pod == "web").then(|| self.0.clone())
+        let is_there = namespace == "shop" && ["web", "much", "barred"].contains(&pod);
+        is_there.then(|| Target { pod: format!("{pod}-over-there"), ..self.0.clone() })
     }
+
+    fn site(&self, node: &str) -> Option<Site> {
+        let lodger = |name: &str, there: &str| Lodger {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: name.into(),
+            there: there.into(),
+            containers: vec!["app".into()],
+        };
+        let lodgers = vec![lodger("web", "shop-rome"), lodger("barred", "barred-rome")];
+        (node == "liqo-turin").then(|| Site { client: Some(self.1.client()), lodgers })
+    }
+}
+
+/// The metrics API of a cluster, which measures all the time.
+fn metrics() -> FakeHome {
+    let count = AtomicU32::new(0);
+    FakeHome::new(move |call, _| {
+        let stamp = count.fetch_add(1, Ordering::Relaxed).to_string();
+        let is_ours = call == "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop-rome/pods";
+        let container = |name| json!({"name": name, "usage": {"cpu": "250m", "memory": "20Mi"}});
+        let pod =
+            |name| json!({"metadata": {"name": name}, "timestamp": stamp, "containers": [container("app")]});
+        is_ours.then(|| json!({"items": [pod("web"), pod("of-somebody-else")]}))
+    })
 }
 
 struct World {
@@ -47,6 +78,7 @@ struct World {
     at: SocketAddr,
     home: FakeHome,
     peer: Peer,
+    metrics: FakeHome,
     tasks: JoinSet<()>,
 }
 
@@ -72,10 +104,13 @@ impl World {
         let (_, acceptor) = watch::channel(Some(TlsAcceptor::from(Arc::new(config))));
         let listener = TcpListener::bind((HERE, 0)).await.unwrap();
         let at = listener.local_addr().unwrap();
-        let desk = Arc::new(Desk::new(Arc::new(OnePod(target)), Callers::new(home.client())));
+        let metrics = metrics();
+        let directory = Arc::new(FewPods(target, metrics.clone()));
+        let desk = Arc::new(Desk::new(directory, Callers::new(home.client())));
+        let (counter, places) = (Arc::new(Counter::new("liqo-turin")), Arc::new(Places::new(256, 128)));
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { accept(&listener, acceptor, desk).await.unwrap() });
-        Self { clients, servers, at, home, peer, tasks }
+        tasks.spawn(async move { accept(listener, acceptor, desk, counter, places).await.unwrap() });
+        Self { clients, servers, at, home, peer, metrics, tasks }
     }
 
     fn api_server(&self) -> Pair {
@@ -239,6 +274,58 @@ async fn a_log_has_no_most() {
     let body = visit.body().await;
     assert!(body.len() == MUCH && body.iter().all(|byte| *byte == b'x'), "{}", body.len());
     assert!(world.peer.last().0.ends_with("/log?container=app&tailLines=5"));
+}
+
+#[tokio::test]
+async fn what_is_over_there_is_shown_as_it_is_and_what_is_not_as_nothing() {
+    let world = World::start(FakeHome::reviews("nothing")).await;
+    let visit = world.ask(get("/remotePod/shop/web")).await;
+    assert_eq!(visit.response.headers()["content-type"], "application/json");
+    assert_eq!(visit.refusal().await, (200, r#"{"kind": "Pod"}"#.to_owned()));
+    assert!(world.peer.last().0.ends_with("/api/v1/namespaces/shop-rome/pods/web-over-there"));
+    assert_eq!(world.ask(get("/shadowPod/shop/web")).await.refusal().await, (200, "null".to_owned()));
+    let (status, message) = world.ask(get("/shadowPod/shop/much")).await.refusal().await;
+    assert!(status == 502 && message.contains("too long"), "{status} {message}");
+    let barred = world.ask(get("/shadowPod/shop/barred")).await.refusal().await;
+    assert_eq!(barred, (502, "this cluster may not".to_owned()), "it is the cluster that may not");
+}
+
+#[tokio::test]
+async fn what_pods_use_is_told_of_the_node_whose_port_is_asked() {
+    let world = World::start(FakeHome::reviews("nothing")).await;
+    let (status, page) = world.ask(get("/metrics/resource")).await.refusal().await;
+    assert_eq!(status, 200);
+    let series =
+        "container_memory_working_set_bytes{container=\"app\",namespace=\"shop\",pod=\"web\"} 20971520 ";
+    assert!(page.contains(series), "{page}");
+    assert!(!page.contains("of-somebody-else") && !page.contains("barred"), "{page}");
+    let asked = world.metrics.asked().len();
+    assert_eq!(asked, 2, "one question for each namespace");
+    let (_, summary) = world.ask(get("/stats/summary")).await.refusal().await;
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["node"]["nodeName"], "liqo-turin");
+    assert_eq!(summary["pods"][0]["podRef"]["name"], "web");
+    assert_eq!(world.metrics.asked().len(), asked, "and the answer holds for a while");
+    let attributes = |subresource| {
+        json!({
+            "verb": "get", "version": "v1", "resource": "nodes", "subresource": subresource, "name": "liqo-turin",
+        })
+    };
+    let reviewed = world.home.asked();
+    let reviewed: Vec<_> =
+        reviewed.iter().map(|(_, body)| body["spec"]["resourceAttributes"].clone()).collect();
+    assert_eq!(reviewed, [attributes("metrics"), attributes("stats")]);
+    assert!(world.peer.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn who_may_not_read_the_metrics_of_the_node_is_refused() {
+    let world = World::start(FakeHome::reviews("liqo-turin")).await;
+    let (status, message) = world.ask(get("/metrics/resource")).await.refusal().await;
+    assert!(status == 403 && message.contains("nodes/metrics"), "{status} {message}");
+    let nobody = visit(world.at, world.servers.connect_as(None), get("/stats/summary")).await.unwrap();
+    assert_eq!(nobody.refusal().await.0, 401);
+    assert!(world.metrics.asked().is_empty());
 }
 
 #[tokio::test]

@@ -28,10 +28,11 @@ use tracing::debug;
 
 use self::line::Held;
 use super::callers::{Callers, Right};
-use super::question::{Ask, Question, What};
+use super::question::{Ask, Page, Question, What};
 use super::refusal::Refusal;
 use super::splice::{LINGER, splice};
 use super::upgrade::{self, Upgrade};
+use super::usage::Counter;
 use super::{Directory, Target};
 
 /// How long a client may take to say hello, and then to ask.
@@ -42,6 +43,9 @@ const HEAD: usize = 96 * 1024;
 const ANSWER: Duration = Duration::from_mins(1);
 const SENTENCE: Duration = Duration::from_secs(5);
 const MOST_SENTENCE: usize = 64 * 1024;
+/// How long an object of a peer may take to arrive, and how large it may be: more than an API server stores.
+const OBJECT: Duration = Duration::from_secs(10);
+const MOST_OBJECT: usize = 4 * 1024 * 1024;
 /// Streams at once, and those of one node.
 const STREAMS: usize = 1024;
 const STREAMS_EACH: usize = 512;
@@ -62,6 +66,7 @@ impl Desk {
 /// One visit, from its first byte to its last. The place is for those of whom nothing is known yet.
 pub(super) async fn attend(
     desk: Arc<Desk>,
+    counter: Arc<Counter>,
     acceptor: TlsAcceptor,
     stream: TcpStream,
     place: Place<IpAddr>,
@@ -70,7 +75,8 @@ pub(super) async fn attend(
     let stream = tokio::time::timeout(HELLO, acceptor.accept(stream)).await.context("no hello")??;
     let certificates = stream.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(|chain| chain.first()).map(|first| first.clone().into_owned());
-    let visit = Arc::new(Visit { desk, certificate, place: Some(place).into(), joint: None.into() });
+    let visit = Visit { desk, counter, certificate, place: Some(place).into(), joint: None.into() };
+    let visit = Arc::new(visit);
     let service = hyper::service::service_fn(|request| {
         let visit = Arc::clone(&visit);
         async move { Ok::<_, Infallible>(visit.answer(request).await) }
@@ -91,6 +97,8 @@ pub(super) async fn attend(
 
 struct Visit {
     desk: Arc<Desk>,
+    /// What pods of the node use at whose port this is.
+    counter: Arc<Counter>,
     /// What the client showed, and was verified.
     certificate: Option<CertificateDer<'static>>,
     /// Until it is known who this is, and that it may ask.
@@ -137,6 +145,11 @@ impl Visit {
                 callers.allow(&caller, Right { verb: "get", subresources, node: String::new() }).await?;
                 return Ok(Response::new(Body::from("ok")));
             }
+            Question::Usage(page) => {
+                let (subresources, node) = (page.subresources(), self.counter.node.clone());
+                callers.allow(&caller, Right { verb: "get", subresources, node }).await?;
+                return self.usage(page).await;
+            }
             Question::Pod(ask) => ask,
         };
         let target = self.desk.directory.find(&ask.namespace, &ask.pod);
@@ -147,15 +160,33 @@ impl Visit {
         let target = target.filter(is_meant).ok_or_else(|| {
             Refusal::new(StatusCode::NOT_FOUND, format!("pod {:?} does not exist on a virtual node", ask.pod))
         })?;
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let place = self.desk.streams.take(target.node.clone()).ok_or_else(|| {
-            let message = format!("too many streams from node {} are open; try again later", target.node);
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
-        })?;
+        let place = self.admit(&target.node)?;
         match ask.what {
             What::Log => log(&ask, &target, place).await,
+            What::Shadow | What::Remote => object(&ask, &target).await,
             What::Exec | What::Attach | What::PortForward => self.join(request, &ask, &target, place).await,
         }
+    }
+
+    /// Gives up the place of a stranger for one of those who may ask.
+    fn admit(&self, node: &str) -> Result<Place<String>, Refusal> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.desk.streams.take(node.to_owned()).ok_or_else(|| {
+            let message = format!("too many streams from node {node} are open; try again later");
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })
+    }
+
+    async fn usage(&self, page: Page) -> Result<Response<Body>, Refusal> {
+        let node = &self.counter.node;
+        let _place = self.admit(node)?;
+        let site = self.desk.directory.site(node).ok_or_else(|| {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("nobody looks after node {node} yet"))
+        })?;
+        let (kind, text) = self.counter.page(&site, page).await;
+        let mut answer = Response::new(Body::from(text));
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        Ok(answer)
     }
 
     async fn join(
@@ -194,6 +225,27 @@ async fn log(ask: &Ask, target: &Target, place: Place<String>) -> Result<Respons
     }
     let mut answer = Response::new(Body::new(Held::new(response.into_body(), (line, place))));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(answer)
+}
+
+/// What there is over there, or `null`. Whatever else the peer answers is about the two clusters, and not about the request.
+async fn object(ask: &Ask, target: &Target) -> Result<Response<Body>, Refusal> {
+    let (response, _line) = far(target, question(Method::GET, ask, target)?, Some(OBJECT)).await?;
+    let object = match response.status() {
+        StatusCode::OK => {
+            let body = Limited::new(response.into_body(), MOST_OBJECT).collect();
+            let body = tokio::time::timeout(OBJECT, body).await.ok().and_then(Result::ok);
+            let unread = || unreachable(&target.node, &anyhow::anyhow!("its answer is too long or too slow"));
+            body.ok_or_else(unread)?.to_bytes()
+        }
+        StatusCode::NOT_FOUND => Bytes::from_static(b"null"),
+        _ => {
+            let Refusal { message, .. } = refused(response, &target.node).await;
+            return Err(Refusal::new(StatusCode::BAD_GATEWAY, message));
+        }
+    };
+    let mut answer = Response::new(Body::from(object));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(answer)
 }
 

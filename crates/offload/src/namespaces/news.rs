@@ -1,6 +1,6 @@
 //! What the controller watches, and what of it has changed.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::offloading::NamespaceOffloading;
 use ferro_api::virtualkubelet::NamespaceMap;
@@ -11,6 +11,12 @@ use ferro_runtime::watch::{Changes, Watched};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::Api;
 use kube::runtime::watcher;
+use tokio::sync::watch;
+
+use crate::occupancy::Book;
+
+/// Who has pods where.
+type Told = watch::Receiver<Book>;
 
 /// What is watched.
 pub(super) struct Watches {
@@ -19,10 +25,11 @@ pub(super) struct Watches {
     nodes: Watched<Node>,
     peers: Watched<ForeignCluster>,
     maps: Watched<NamespaceMap>,
+    occupants: Told,
 }
 
 impl Watches {
-    pub(super) fn start(tasks: &Tasks, home: &Home) -> Self {
+    pub(super) fn start(tasks: &Tasks, home: &Home, occupants: Told) -> Self {
         let (all, client) = (watcher::Config::default(), &home.client);
         Self {
             namespaces: home.namespaces.clone(),
@@ -30,6 +37,7 @@ impl Watches {
             nodes: home.nodes.clone(),
             peers: home.peers.clone(),
             maps: home.maps.clone(),
+            occupants,
         }
     }
 
@@ -49,6 +57,7 @@ impl Watches {
             nodes: self.nodes.follow(),
             peers: self.peers.follow(),
             maps: self.maps.follow(),
+            occupants: self.occupants.clone(),
         }
     }
 }
@@ -60,6 +69,7 @@ pub(super) struct News {
     nodes: Changes<Node>,
     peers: Changes<ForeignCluster>,
     maps: Changes<NamespaceMap>,
+    occupants: Told,
 }
 
 impl News {
@@ -71,6 +81,7 @@ impl News {
             changed = self.nodes.changed() => changed,
             changed = self.peers.changed() => changed,
             changed = self.maps.changed() => changed,
+            changed = self.occupants.changed() => changed.context("nobody tells which namespaces have pods"),
         }
     }
 
@@ -91,5 +102,6 @@ impl News {
         for (reference, map) in self.maps.take() {
             index.set_map(&reference.namespace.unwrap_or_default(), &reference.name, map);
         }
+        self.occupants.borrow_and_update().tell(index);
     }
 }

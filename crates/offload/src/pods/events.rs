@@ -1,23 +1,21 @@
 //! Events come home: what is told over there about a pod of ours is told here about the pod that it stands for.
 //!
 //! Each Event over there has one here, whose name follows from its own, so that a restart tells nothing twice. They
-//! are for people: what cannot be written is left out.
+//! are for people: what cannot be written is left out. None is kept: there are several for each pod, and they outlive it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tracing::debug;
-
-use super::room::Room;
 
 const AGENT: &str = "ferro-agent";
 /// What was told longer ago was told before, by whoever led then.
@@ -28,40 +26,34 @@ const LONGEST: usize = 1024;
 const AT_ONCE: usize = 100;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Begins to watch pods and Events of a namespace over there, and to tell the latter here.
-pub(super) fn copy(tasks: &Tasks, client: &Client, room: &Room, here: &str, pods: &Watched<Pod>) {
-    let events = room.open().events.clone();
-    let api: Api<Event> = Api::namespaced(client.clone(), here);
-    tasks
-        .spawn("events of a namespace", tell(api, events, here.to_owned(), pods.clone(), room.there.clone()));
-}
+/// A namespace, and the API server of its cluster.
+pub(super) type Place = (Client, String);
 
-async fn tell(
-    api: Api<Event>,
-    events: Watched<Event>,
-    here: String,
-    pods: Watched<Pod>,
-    there: String,
-) -> Result<()> {
-    let mut changes = events.follow();
-    let mut told: HashMap<String, Option<i32>> = HashMap::new();
-    loop {
-        for (number, (reference, event)) in changes.take().into_iter().enumerate() {
-            if number > 0 && number.is_multiple_of(AT_ONCE) {
-                tokio::time::sleep(PAUSE).await;
-            }
-            let Some(event) = event.filter(|event| is_recent(event)) else {
-                told.remove(&reference.name);
+/// Tells in one namespace what is told in the other about pods of these names, for ever.
+pub(super) async fn copy(from: Place, to: Place, pods: Watched<Pod>) -> Result<()> {
+    let ((client, there), (home, here)) = (from, to);
+    let of_pods = watcher::Config::default().fields("involvedObject.kind=Pod");
+    let events = watcher(Api::<Event>::namespaced(client, &there), of_pods).default_backoff();
+    let api: Api<Event> = Api::namespaced(home, &here);
+    let (mut events, mut told) = (std::pin::pin!(events), 0_usize);
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => event,
+            Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => continue,
+            Err(error) => {
+                debug!(namespace = there, %error, "the watch of Events broke and is taken up again");
                 continue;
-            };
-            let name = event.involved_object.name.clone().unwrap_or_default();
-            let Some(pod) = pods.get(Some(&here), &name) else { continue };
-            if told.insert(reference.name.clone(), event.count) != Some(event.count) {
-                write(&api, &at_home(&event, &pod, &there)).await;
             }
+        };
+        let name = event.involved_object.name.as_deref().unwrap_or_default();
+        let Some(pod) = pods.get(Some(&here), name).filter(|_| is_recent(&event)) else { continue };
+        write(&api, &at_home(&event, &pod, &there)).await;
+        told = told.wrapping_add(1);
+        if told.is_multiple_of(AT_ONCE) {
+            tokio::time::sleep(PAUSE).await;
         }
-        changes.changed().await?;
     }
+    Ok(())
 }
 
 fn is_recent(event: &Event) -> bool {

@@ -1,15 +1,17 @@
 //! The one place that writes for the agent: at home, and over there.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferro_api::virtualkubelet::ShadowPod;
-use ferro_core::pods::home::{Notice, Write};
+use ferro_core::pods::home::{Notice, Write, marking};
 use ferro_runtime::watch::Watched;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::Value;
 use tracing::warn;
 
@@ -19,8 +21,6 @@ use super::station::Key;
 const MANAGER: &str = "ferro-agent";
 /// How long a watch may take to show what was written; after that it is looked at anyway.
 const SEEN: Duration = Duration::from_secs(5);
-/// How often is looked whether it does, at first.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// Writes.
 pub(super) struct Hand {
@@ -49,9 +49,11 @@ impl Hand {
             Write::CreateShadow(shadow) => desk.create(shadow).await,
             Write::ChangeShadow { uid, patch } => desk.change(uid, patch).await,
             Write::DeleteShadow { uid } => desk.delete(uid).await,
+            Write::MarkEnding { uid } => desk.unless_refused(desk.change(uid, &marking()).await),
             Write::EndRemote { uid, grace } => desk.end(uid, *grace).await,
             Write::Tolerate(patch) => self.change(desk, patch).await,
             Write::Show(patch) => self.show(desk, patch).await,
+            Write::Delete { uid } => self.delete(desk, uid).await,
             Write::Finish { uid } => self.finish(desk, uid).await,
             Write::Tell(notice) => {
                 self.tell(desk, notice).await;
@@ -78,6 +80,14 @@ impl Hand {
         Ok(())
     }
 
+    async fn delete(&self, desk: &Desk<'_>, uid: &str) -> Result<()> {
+        let deleted = self.local(desk).delete(&desk.key.1, &only(uid, None)).await;
+        unless_gone(deleted).context("cannot delete the pod")?;
+        let goes = |pod: &Pod| pod.uid().as_deref() != Some(uid) || pod.metadata.deletion_timestamp.is_some();
+        seen(desk.pods, |pods| pods.get(Some(&desk.key.0), &desk.key.1).is_none_or(|pod| goes(&pod))).await;
+        Ok(())
+    }
+
     async fn finish(&self, desk: &Desk<'_>, uid: &str) -> Result<()> {
         let deleted = self.local(desk).delete(&desk.key.1, &only(uid, Some(0))).await;
         unless_gone(deleted).context("cannot let the pod go")?;
@@ -85,7 +95,8 @@ impl Hand {
         let is_let_go = |pod: &Pod| {
             pod.uid().as_deref() != Some(uid) || pod.metadata.deletion_grace_period_seconds == Some(0)
         };
-        seen(|| desk.pods.get(Some(&desk.key.0), &desk.key.1).is_none_or(|pod| is_let_go(&pod))).await;
+        seen(desk.pods, |pods| pods.get(Some(&desk.key.0), &desk.key.1).is_none_or(|pod| is_let_go(&pod)))
+            .await;
         Ok(())
     }
 
@@ -121,7 +132,7 @@ impl Desk<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             created => drop(created.context("cannot create the ShadowPod")?),
         }
-        seen(|| room.shadows.get(Some(&room.there), &self.key.1).is_some()).await;
+        seen(&room.shadows, |shadows| shadows.get(Some(&room.there), &self.key.1).is_some()).await;
         Ok(())
     }
 
@@ -134,8 +145,8 @@ impl Desk<'_> {
         let patched = unless_gone(api.patch(&self.key.1, &how(), &Patch::Merge(patch)).await);
         let Some(patched) = patched.context("cannot change the ShadowPod")? else { return Ok(()) };
         let version = number(patched.resource_version());
-        seen(|| {
-            let present = room.shadows.get(Some(&room.there), &self.key.1);
+        seen(&room.shadows, |shadows| {
+            let present = shadows.get(Some(&room.there), &self.key.1);
             present.is_none_or(|shadow| number(shadow.resource_version()) >= version)
         })
         .await;
@@ -147,8 +158,8 @@ impl Desk<'_> {
         let api: Api<ShadowPod> = Api::namespaced(client, &room.there);
         unless_gone(api.delete(&self.key.1, &only(uid, None)).await)
             .context("cannot delete the ShadowPod")?;
-        seen(|| {
-            let present = room.shadows.get(Some(&room.there), &self.key.1);
+        seen(&room.shadows, |shadows| {
+            let present = shadows.get(Some(&room.there), &self.key.1);
             present.is_none_or(|shadow| shadow.uid().as_deref() != Some(uid))
         })
         .await;
@@ -158,10 +169,14 @@ impl Desk<'_> {
     async fn end(&self, uid: &str, grace: u32) -> Result<()> {
         let (room, client) = self.there()?;
         let api: Api<Pod> = Api::namespaced(client, &room.there);
-        unless_gone(api.delete(&self.key.1, &only(uid, Some(grace))).await)
-            .context("cannot end the pod over there")?;
-        seen(|| {
-            let present = room.open().pods.get(Some(&room.there), &self.key.1);
+        let ended = unless_gone(api.delete(&self.key.1, &only(uid, Some(grace))).await);
+        if let Err(error) = ended.context("cannot end the pod over there") {
+            let has_shadow = room.shadows.get(Some(&room.there), &self.key.1).is_some();
+            return if has_shadow { self.unless_refused(Err(error)) } else { Err(error) };
+        }
+        let Some(pods) = room.pods() else { return Ok(()) };
+        seen(pods, |pods| {
+            let present = pods.get(Some(&room.there), &self.key.1);
             let given = |pod: &Pod| pod.metadata.deletion_grace_period_seconds;
             present.is_none_or(|pod| given(&pod).is_some_and(|given| given <= i64::from(grace)))
         })
@@ -169,32 +184,50 @@ impl Desk<'_> {
         Ok(())
     }
 
+    /// Of what makes the end of a pod sooner, nothing is worth staying for: the end of its ShadowPod comes after it.
+    fn unless_refused(&self, done: Result<()>) -> Result<()> {
+        let Err(error) = done else { return Ok(()) };
+        let is_refused = |status: &kube::core::Status| matches!(status.code, 400 | 403 | 422);
+        match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) if is_refused(status) => {
+                let (namespace, pod) = self.key;
+                let error = format!("{error:#}");
+                warn!(namespace, pod, error, "the pod may take longer to end than it was given");
+                Ok(())
+            }
+            Some(_) | None => Err(error),
+        }
+    }
+
     /// Waits until the pod at home is seen as it was written.
     async fn see(&self, written: Option<&Pod>) {
         let Some(written) = written else { return };
         let version = number(written.resource_version());
-        seen(|| {
-            let present = self.pods.get(Some(&self.key.0), &self.key.1);
+        seen(self.pods, |pods| {
+            let present = pods.get(Some(&self.key.0), &self.key.1);
             present.is_none_or(|pod| number(pod.resource_version()) >= version)
         })
         .await;
     }
 }
 
-/// Waits until it is so, ever less eagerly, and not for ever.
-async fn seen(is_so: impl Fn() -> bool) {
+/// Waits until a watch shows that it is so, and not for ever.
+pub(crate) async fn seen<K>(watched: &Watched<K>, is_so: impl Fn(&Watched<K>) -> bool)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let mut watched = watched.clone();
     let wait = async {
-        let mut pause = LOOK;
-        while !is_so() {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(200));
+        while !is_so(&watched) {
+            watched.changed().await?;
         }
+        anyhow::Ok(())
     };
     _ = tokio::time::timeout(SEEN, wait).await;
 }
 
 /// Versions are numbers that grow, which Kubernetes has come to promise.
-fn number(version: Option<String>) -> u64 {
+pub(crate) fn number(version: Option<String>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
@@ -203,13 +236,13 @@ fn how() -> PatchParams {
 }
 
 /// Deletes the object of this UID, and no later one of the same name.
-fn only(uid: &str, grace: Option<u32>) -> DeleteParams {
+pub(crate) fn only(uid: &str, grace: Option<u32>) -> DeleteParams {
     let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     DeleteParams { preconditions, grace_period_seconds: grace, ..DeleteParams::default() }
 }
 
 /// What is gone, or is another one by now, needs no more change.
-fn unless_gone<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+pub(crate) fn unless_gone<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     match result {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
         other => other.map(Some),

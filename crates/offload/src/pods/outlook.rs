@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ferro_api::discovery::NetworkState;
 use ferro_api::names::labels;
-use ferro_api::virtualkubelet::{CurrentMapping, MappingPhase};
+use ferro_api::virtualkubelet::{CurrentMapping, MappingPhase, NamespaceMap};
 use ferro_core::network::{Translation, pod_names, report};
 use ferro_core::offloading::map_is_for;
 use ferro_peering::home::Home;
@@ -16,21 +16,21 @@ use k8s_openapi::api::core::v1::Node;
 
 /// What is known about the cluster of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Outlook {
+pub(crate) struct Outlook {
     /// The node itself: its labels, and where its agent is.
-    pub(super) labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     pub(super) host_ip: Option<IpAddr>,
     /// What its cluster says about our namespaces.
-    pub(super) mappings: BTreeMap<String, CurrentMapping>,
+    pub(crate) mappings: BTreeMap<String, CurrentMapping>,
     /// Whether packets get there, and how pods over there are named here.
     pub(super) tunnel_is_up: bool,
-    pub(super) network: Network,
+    pub(crate) network: Network,
     pub(super) drain_delay: Duration,
 }
 
 /// How pods over there are named here.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Network {
+pub(crate) enum Network {
     /// Not known yet.
     #[default]
     Unknown,
@@ -74,11 +74,21 @@ impl Outlook {
 
     /// The name over there of one of our namespaces, as long as there may be something in it.
     pub(super) fn namespace(&self, here: &str) -> Option<&str> {
-        let mapping = self.mappings.get(here)?;
-        match mapping.phase {
-            MappingPhase::Accepted | MappingPhase::Terminating => mapping.remote_namespace.as_deref(),
-            MappingPhase::CreationLoopBackOff => None,
-        }
+        self.mappings.get(here).and_then(name_there)
+    }
+}
+
+/// The name over there of one of our namespaces, as long as there may be something in it.
+pub(crate) fn counterpart(home: &Home, own: &str, peer: &str, here: &str) -> Option<String> {
+    let maps = home.maps.all();
+    let map = maps.iter().find(|map| map_is_for(map, own) == Some(peer))?;
+    map.status.as_ref()?.current_mapping.get(here).and_then(name_there).map(str::to_owned)
+}
+
+fn name_there(mapping: &CurrentMapping) -> Option<&str> {
+    match mapping.phase {
+        MappingPhase::Accepted | MappingPhase::Terminating => mapping.remote_namespace.as_deref(),
+        MappingPhase::CreationLoopBackOff => None,
     }
 }
 
@@ -90,16 +100,23 @@ fn host_ip(node: &Node) -> Option<IpAddr> {
 fn mappings(home: &Home, own: &str, peer: &str) -> BTreeMap<String, CurrentMapping> {
     let maps = home.maps.all();
     let map = maps.iter().find(|map| map_is_for(map, own) == Some(peer));
-    map.and_then(|map| map.status.as_ref()).map(|status| status.current_mapping.clone()).unwrap_or_default()
+    map.map(|map| present(map)).unwrap_or_default()
 }
 
-fn network(home: &Home, own: &str, peer: &str) -> (bool, Network) {
-    let is_external = home.peers.all().iter().any(|known| {
-        let id = known.spec.cluster_identity.as_ref().map(|identity| identity.cluster_id.as_str());
-        let network = known.status.as_ref().and_then(|status| status.network.as_ref());
-        id == Some(peer) && network.is_some_and(|network| network.state == NetworkState::External)
-    });
-    if is_external {
+/// What is not asked for any more goes, whether or not the peer has said so yet.
+fn present(map: &NamespaceMap) -> BTreeMap<String, CurrentMapping> {
+    let mut mappings = map.status.as_ref().map(|status| status.current_mapping.clone()).unwrap_or_default();
+    for (here, mapping) in &mut mappings {
+        if mapping.phase == MappingPhase::Accepted && !map.spec.desired_mapping.contains_key(here) {
+            mapping.phase = MappingPhase::Terminating;
+        }
+    }
+    mappings
+}
+
+/// Whether packets get to a peer, and how its pods are named here.
+pub(crate) fn network(home: &Home, own: &str, peer: &str) -> (bool, Network) {
+    if is_external(home, peer) {
         return (true, Network::External);
     }
     let control = home
@@ -115,5 +132,33 @@ fn network(home: &Home, own: &str, peer: &str) -> (bool, Network) {
     (report::reaches(connection), names)
 }
 
+/// Whether somebody else joins our network with that of a peer.
+pub(crate) fn is_external(home: &Home, peer: &str) -> bool {
+    home.peers.all().iter().any(|known| {
+        let id = known.spec.cluster_identity.as_ref().map(|identity| identity.cluster_id.as_str());
+        let network = known.status.as_ref().and_then(|status| status.network.as_ref());
+        id == Some(peer) && network.is_some_and(|network| network.state == NetworkState::External)
+    })
+}
+
 /// All that is shared of it between the pods of a station.
-pub(super) type Shared = Arc<Outlook>;
+pub(crate) type Shared = Arc<Outlook>;
+
+#[cfg(test)]
+mod tests {
+    use super::{MappingPhase, NamespaceMap, present};
+    use serde_json::json;
+
+    #[test]
+    fn a_namespace_that_is_not_asked_for_any_more_goes_before_its_peer_says_so() {
+        let accepted = json!({"phase": "Accepted", "remoteNamespace": "there"});
+        let map: NamespaceMap = serde_json::from_value(json!({
+            "metadata": {"name": "rome"}, "spec": {"desiredMapping": {"stays": "there"}},
+            "status": {"currentMapping": {"stays": accepted, "leaves": accepted}},
+        }))
+        .unwrap();
+        let present = present(&map);
+        assert_eq!(present["stays"].phase, MappingPhase::Accepted);
+        assert_eq!(present["leaves"].phase, MappingPhase::Terminating);
+    }
+}

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodStatus};
-use ferro_core::pods::provider::{Change, MANAGER};
+use ferro_core::pods::provider::{Change, MANAGER, opening};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
@@ -68,6 +68,16 @@ impl Hand {
         let marked = self.pods(key).patch(&key.1, &how(), &Patch::Merge(metadata)).await;
         let marked = unless_gone(marked);
         marked.with_context(|| format!("cannot change the labels of the pod {}/{}", key.0, key.1))
+    }
+
+    /// Opens our gate of this pod, and of no other of its name: a scheduler may find a node for it.
+    pub(super) async fn open(&self, key: &Key, uid: &str) -> Result<Option<Pod>> {
+        let opened = match self.pods(key).patch(&key.1, &how(), &Patch::Strategic(opening(uid))).await {
+            // Another one has its place.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            other => unless_gone(other),
+        };
+        opened.with_context(|| format!("cannot open the gate of the pod {}/{}", key.0, key.1))
     }
 
     /// Deletes this pod, and no other of its name, with its own grace. What is left of it is returned.

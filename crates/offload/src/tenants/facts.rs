@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 use ferro_api::common::{ClusterIdentity, ResourceQuota};
+use ferro_api::config::NetworkMode;
 use ferro_api::discovery::ForeignCluster;
 use ferro_core::network::exchange::is_forced;
 use ferro_core::tenancy::{Wish, views, wish};
@@ -26,6 +27,7 @@ pub(super) struct Facts {
     pub(super) identity: Vec<Subject>,
     /// Its networks, as they are called here.
     pub(super) views: Vec<IpNet>,
+    pub(super) is_joined_elsewhere: bool,
     /// Ours.
     pub(super) own: Vec<IpNet>,
     /// Which version of the Tenant is known.
@@ -58,6 +60,7 @@ impl Facts {
             control: None,
             identity: Vec::new(),
             views: Vec::new(),
+            is_joined_elsewhere: false,
             own: Vec::new(),
             version: version(home, name),
         }
@@ -79,7 +82,7 @@ impl Facts {
         let tunnel = control.as_deref().and_then(|control| home.networks.of(control, us, id).tunnel);
         let own = tunnel.as_ref().and_then(|tunnel| tunnel.status.as_ref()?.local_pod_cidr.clone());
         let config = home.settings().liqonet();
-        let own = own.into_iter().chain(config.pod_cidr).chain(config.service_cidr);
+        let own = own.into_iter().chain(config.pod_cidr.clone()).chain(config.service_cidr.clone());
         let mut own: Vec<IpNet> = own.filter_map(|network| network.parse().ok()).collect();
         own.sort_unstable();
         own.dedup();
@@ -90,6 +93,7 @@ impl Facts {
             offered: incoming.and_then(|incoming| incoming.resource_quota.clone()),
             identity: binding.as_deref().map(tenant::identity_of).unwrap_or_default(),
             views: tunnel.as_deref().map(views).unwrap_or_default(),
+            is_joined_elsewhere: config.mode() == NetworkMode::External,
             own,
             control,
             version: version(home, id),

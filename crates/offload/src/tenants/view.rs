@@ -109,6 +109,7 @@ impl View {
             identity: &self.facts.identity,
             delegations: &delegations,
             views: &self.facts.views,
+            is_joined_elsewhere: self.facts.is_joined_elsewhere,
             own: &self.facts.own,
             troubles,
             now: Timestamp::now(),

@@ -123,6 +123,18 @@ fn answer(mut request: Request<Incoming>, count: &watch::Sender<usize>) -> Respo
             line
         })));
     }
+    if path.ends_with("/pods/web-over-there") {
+        return Response::new(Body::from(r#"{"kind": "Pod"}"#));
+    }
+    if path.ends_with("/shadowpods/web-over-there") {
+        return Response::builder().status(404).body(Body::from("no such object")).unwrap();
+    }
+    if path.ends_with("/shadowpods/much-over-there") {
+        return Response::new(Body::from(vec![b' '; MUCH]));
+    }
+    if path.ends_with("/shadowpods/barred-over-there") {
+        return Response::builder().status(403).body(Body::from("this cluster may not")).unwrap();
+    }
     if path.ends_with("/log") {
         let part = Bytes::from(vec![b'x'; MUCH / 12]);
         return Response::new(Body::from_stream(futures::stream::iter(

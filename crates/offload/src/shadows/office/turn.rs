@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodPhase, ShadowPodStatus};
 use ferro_core::pods::Refusal;
-use ferro_core::pods::provider::{self, Change, Step, Verdict, verdict};
+use ferro_core::pods::provider::{self, Change, Refused, Step, Verdict, verdict};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tracing::debug;
@@ -57,6 +57,7 @@ impl Office {
                 Ok(if self.usable().is_some() { Next::Look } else { Next::Rest })
             }
             (Step::Delete(uid), _, _) => self.delete(key, &uid).await,
+            (Step::Open(uid), _, _) => self.open_gate(key, &uid).await,
             (Step::Create(pod), Some(shadow), _) => self.create(key, shadow, &pod).await,
             (Step::Show(status), Some(shadow), _) => self.show(key, shadow, &status).await,
             (Step::Lose(status), Some(shadow), _) => self.lose(key, shadow, &status).await,
@@ -141,6 +142,14 @@ impl Office {
         Ok(Next::Look)
     }
 
+    async fn open_gate(&self, key: &Key, uid: &str) -> Result<Next> {
+        match self.hand.open(key, uid).await? {
+            Some(opened) => self.note(key, opened),
+            None => return Ok(Next::Later(COUNTS)),
+        }
+        Ok(Next::Look)
+    }
+
     /// Brings a running pod as near to a new wish as it goes. What cannot be done is said before the pod shows the wish.
     async fn change(&self, key: &Key, shadow: &ShadowPod, pod: &Pod, wanted: &Pod) -> Result<Next> {
         let present = match self.hand.pod(key).await? {
@@ -150,17 +159,19 @@ impl Office {
         };
         let mut plan = provider::changes(&present, wanted);
         for change in &plan.changes {
-            let is_resize = matches!(change, Change::Resize(_));
-            if is_resize && let Err(refusal) = self.charge(key, wanted) {
-                plan.refused.push(refusal.message);
+            let is_size = matches!(change, Change::Resize(_));
+            if is_size && let Err(refusal) = self.charge(key, wanted) {
+                plan.refused.push(Refused { is_size, message: refusal.message });
                 continue;
             }
             let Answer::Refused(status) = self.hand.change(key, change).await? else { continue };
-            if is_resize {
+            if is_size {
                 _ = self.charge(key, &present);
             }
             match verdict(status.code, &status.message) {
-                Verdict::Rejected(refusal) => plan.refused.push(refusal.message),
+                Verdict::Rejected(refusal) => {
+                    plan.refused.push(Refused { is_size, message: refusal.message });
+                }
                 Verdict::Gone => return Ok(Next::Later(COUNTS)),
                 Verdict::Later(_) | Verdict::Exists | Verdict::Fault => {
                     bail!("the pod cannot be changed: {}", status.message)
@@ -190,6 +201,7 @@ fn word(step: &Step) -> &'static str {
         Step::Wait(_) => "wait",
         Step::AwaitTenant => "wait for the Tenant",
         Step::Create(_) => "create",
+        Step::Open(_) => "open the gate",
         Step::Change(_) => "change",
         Step::Delete(_) => "delete",
         Step::Show(_) => "show",
