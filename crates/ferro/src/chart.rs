@@ -37,7 +37,7 @@ macro_rules! templates {
     };
 }
 
-const TEMPLATES: [(&str, &str); 16] = templates![
+const TEMPLATES: [(&str, &str); 19] = templates![
     "auth-rbac.yaml",
     "auth.yaml",
     "clusterconfig.yaml",
@@ -50,6 +50,9 @@ const TEMPLATES: [(&str, &str); 16] = templates![
     "offloading-policy.yaml",
     "offloading-rbac.yaml",
     "pods-policy.yaml",
+    "reflection-policy.yaml",
+    "reflection-rbac.yaml",
+    "storage.yaml",
     "tenancy-policy.yaml",
     "tenant-policy.yaml",
     "tenant-rbac.yaml",
@@ -230,6 +233,20 @@ mod tests {
         // Wherever it is put, never on a node that stands for a peer.
         assert_eq!(set["affinity"], plain["affinity"]);
         assert!(chart(&["gateway.tolerations=edge"]).is_err());
+    }
+
+    #[test]
+    fn the_storage_class_is_there_unless_somebody_does_without() {
+        let objects = chart(&["storage.classHere=fast", "storage.reclaimPolicy=Retain"]).unwrap();
+        let class = find(&objects, "StorageClass", "liqo");
+        assert_eq!(class["provisioner"], ferro_core::claims::PROVISIONER);
+        assert_eq!(class["volumeBindingMode"], "WaitForFirstConsumer");
+        assert_eq!(class["reclaimPolicy"], "Retain");
+        let parameters = json!({ferro_core::claims::CLASS_HERE: "fast", ferro_core::claims::CLASS_THERE: ""});
+        assert_eq!(class["parameters"], parameters);
+        let without = chart(&["storage.enabled=false"]).unwrap();
+        assert!(!without.iter().any(|object| object.types.as_ref().unwrap().kind == "StorageClass"));
+        assert!(chart(&["storage.reclaimPolicy=Recycle"]).is_err());
     }
 
     #[test]

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 use ferro_api::discovery::Decision;
 
 use crate::commands::{
-    add, completion, crds, decide, discovery, explain, install, namespaces, network, offload, peer, peers,
-    pods, probe, remove, status, tenant, tenants, token, trace, uninstall, unoffload, unpeer,
+    add, completion, crds, decide, discovery, explain, install, moving, namespaces, network, offload, peer,
+    peers, pods, probe, remove, status, tenant, tenants, token, trace, uninstall, unoffload, unpeer,
 };
 use crate::roles::{self, Role};
 
@@ -46,6 +46,7 @@ enum Command {
     Unoffload(unoffload::Args),
     Namespaces(namespaces::Args),
     Pods(pods::Args),
+    Move(moving::Args),
     Explain(explain::Args),
     Tenants(tenants::Args),
     Tenant(tenant::Args),
@@ -89,6 +90,7 @@ impl Cli {
             Command::Unoffload(args) => unoffload::run(&args),
             Command::Namespaces(args) => namespaces::run(&args),
             Command::Pods(args) => pods::run(&args),
+            Command::Move(args) => moving::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Tenants(args) => tenants::run(&args),
             Command::Tenant(args) => tenant::run(&args),

@@ -7,6 +7,7 @@ pub(crate) mod decide;
 pub(crate) mod discovery;
 pub(crate) mod explain;
 pub(crate) mod install;
+pub(crate) mod moving;
 pub(crate) mod namespaces;
 pub(crate) mod network;
 pub(crate) mod offload;

@@ -9,8 +9,9 @@ use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use ferro_api::discovery::ForeignCluster;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Client, ResourceExt as _};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
 
 use crate::cli::Cli;
 use crate::commands::block_on;
@@ -57,6 +58,16 @@ pub(crate) fn offloaded_namespaces() -> ArgValueCandidates {
     ArgValueCandidates::new(|| asked(ask).unwrap_or_default())
 }
 
+/// For an argument that names a pod of the namespace that the command line so far says.
+pub(crate) fn pods() -> ArgValueCandidates {
+    async fn ask(client: Client) -> Candidates {
+        let namespace = namespace_of(&words()).unwrap_or_else(|| client.default_namespace().to_owned());
+        let pods = Api::<Pod>::namespaced(client, &namespace).list(&ListParams::default()).await?;
+        Ok(pods.iter().map(|pod| CompletionCandidate::new(pod.name_any())).collect())
+    }
+    ArgValueCandidates::new(|| asked(ask).unwrap_or_default())
+}
+
 /// For an argument that names a Tenant.
 pub(crate) fn tenant_names() -> ArgValueCandidates {
     async fn ask(client: Client) -> Candidates {
@@ -68,11 +79,24 @@ pub(crate) fn tenant_names() -> ArgValueCandidates {
 
 /// Asks the cluster that the command line so far names.
 fn asked(ask: impl AsyncFnOnce(Client) -> Candidates) -> Candidates {
-    // The command line so far comes after the mark.
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let words: Vec<_> = words.skip_while(|word| word != "--").skip(1).collect();
-    let kube = KubeArgs::of_words(&words);
+    let kube = KubeArgs::of_words(&words());
     block_on(async { tokio::time::timeout(MOMENT, async { ask(kube.client().await?).await }).await? })
+}
+
+/// The command line so far: it comes after the mark.
+fn words() -> Vec<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The namespace that is named, in any of the forms `-n a`, `-na`, `--namespace a`, `--namespace=a`.
+fn namespace_of(words: &[String]) -> Option<String> {
+    words.iter().enumerate().rev().find_map(|(place, word)| {
+        match word.strip_prefix("--namespace").or_else(|| word.strip_prefix("-n"))? {
+            "" => words.get(place + 1).cloned(),
+            rest => Some(rest.strip_prefix('=').unwrap_or(rest).to_owned()),
+        }
+    })
 }
 
 fn described(peer: &ForeignCluster) -> Option<clap::builder::StyledStr> {
@@ -100,6 +124,22 @@ mod tests {
             assert!(completes(&[name]), "{name}");
         }
         assert!(completes(&["network", "rules"]));
+    }
+
+    #[test]
+    fn pods_are_completed_in_the_namespace_that_is_named() {
+        assert!(completes(&["trace"]));
+        for (words, namespace) in [
+            (vec!["ferro", "trace", "-n", "shop", "w"], Some("shop")),
+            (vec!["ferro", "trace", "--namespace=shop", ""], Some("shop")),
+            (vec!["ferro", "-nshop", "trace"], Some("shop")),
+            (vec!["ferro", "trace", "--namespace", "a", "--namespace", "shop"], Some("shop")),
+            (vec!["ferro", "trace", "-n"], None),
+            (vec!["ferro", "trace", "web-n"], None),
+        ] {
+            let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
+            assert_eq!(super::namespace_of(&words).as_deref(), namespace, "{words:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
@@ -44,6 +45,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
         Kind::namespaced::<RoleBinding>(),
         Kind::cluster::<ValidatingAdmissionPolicy>(),
         Kind::cluster::<ValidatingAdmissionPolicyBinding>(),
+        Kind::cluster::<StorageClass>(),
         Kind::namespaced::<Service>(),
         Kind::namespaced::<PodDisruptionBudget>(),
         Kind::namespaced::<Deployment>(),

@@ -12,8 +12,13 @@ pub(crate) trait Explain<T> {
 
 impl<T> Explain<T> for kube::Result<T> {
     fn explain(self, doing: impl FnOnce() -> String) -> anyhow::Result<T> {
-        self.map_err(|error| anyhow::anyhow!("cannot {}: {}", doing(), reason(&error)))
+        self.map_err(|error| anyhow::anyhow!("{}", sentence(&error, &doing())))
     }
+}
+
+/// What was tried, and what to do now that it failed.
+pub(crate) fn sentence(error: &kube::Error, doing: &str) -> String {
+    format!("cannot {doing}: {}", reason(error))
 }
 
 /// What was asked for, or nothing where there is no such object, or the cluster does not know its kind.

@@ -13,7 +13,6 @@ mod kube_args;
 mod kube_errors;
 mod listing;
 mod network;
-mod node_selector;
 mod offloading;
 mod output;
 mod peers;
@@ -23,6 +22,7 @@ mod table;
 mod teller;
 mod tenants;
 mod this_cluster;
+mod volumes;
 mod wait;
 
 use std::process::ExitCode;

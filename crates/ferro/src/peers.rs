@@ -120,8 +120,12 @@ pub(crate) async fn meant(client: &Client, wanted: Option<&str>) -> anyhow::Resu
 
 /// Applies a merge patch, and gives back what came of it.
 pub(crate) async fn change(client: &Client, name: &str, patch: &Value) -> anyhow::Result<ForeignCluster> {
-    let how = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-    api(client).patch(name, &how, &Patch::Merge(patch)).await.explain(|| format!("change the peer {name}"))
+    api(client).patch(name, &how(), &Patch::Merge(patch)).await.explain(|| format!("change the peer {name}"))
+}
+
+/// How a person changes a peer.
+pub(crate) fn how() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
 }
 
 #[cfg(test)]

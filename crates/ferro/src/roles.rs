@@ -12,13 +12,18 @@ use ferro_fabric::gateway::{self, Settings};
 use ferro_fabric::ipam;
 use ferro_fabric::manager::{self, Served};
 use ferro_fabric::routes;
+use ferro_offload::claims::{self, Ledger};
+use ferro_offload::occupancy::Occupancy;
+use ferro_offload::pods::Around;
+use ferro_offload::reflection::{self, Reflection};
+use ferro_offload::tokens::Issuer;
 use ferro_offload::{kubelet, namespaces, pods, shadows, tenants, webhook};
 use ferro_peering::home::Home;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::{self, Readiness};
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
-use ferro_runtime::{api_server, leader, logs};
+use ferro_runtime::{api_server, leader, logs, memory};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
@@ -113,6 +118,7 @@ pub(crate) fn run(role: Role, args: Args) -> Result<()> {
             }
         }
         tasks.spawn("health", health::serve(listen, readiness, metrics));
+        tasks.spawn("memory", memory::give_back());
         tasks.ended().await;
         tasks.end().await;
         if is_node {
@@ -148,12 +154,25 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
         let (api, namespace) = (client.clone(), args.namespace.clone());
         let work = async move {
             let home = ferro_peering::controller::home(&theirs, api, namespace, config);
-            let network = manager::run::<Served>(theirs.clone(), home.clone(), figures.addresses);
+            let (told, asked) = watch::channel(None);
+            let network = manager::run::<Served>(theirs.clone(), home.clone(), figures.addresses, told);
             theirs.spawn("network", network);
-            theirs.spawn("namespaces", namespaces::run(theirs.clone(), home.clone()));
+            let occupancy = Occupancy::awaited();
+            let namespaces = namespaces::run(theirs.clone(), home.clone(), occupancy.clone());
+            theirs.spawn("namespaces", namespaces);
             theirs.spawn("tenants", tenants::run(theirs.clone(), home.clone()));
             theirs.spawn("shadows", shadows::run(theirs.clone(), home.clone()));
-            run_pods(&theirs, &home, offloadings, args.address);
+            theirs.spawn("rights of reflection", reflection::rights::keep(theirs.clone(), home.clone()));
+            theirs.spawn("silence", reflection::silence::run(theirs.clone(), home.clone()));
+            let issuer = Issuer::start(&theirs, &home, asked.clone());
+            let around = Around {
+                offloadings,
+                occupancy,
+                reflection: Reflection::new(&theirs, &home, asked),
+                ledger: Ledger::start(&theirs, &home.client),
+                issuer,
+            };
+            run_pods(&theirs, &home, around, args.address);
             let certificates = webhook::keep(theirs.clone(), home.client.clone(), home.namespace.clone());
             theirs.spawn("webhook certificates", certificates);
             if let Some(address) = args.address {
@@ -166,20 +185,16 @@ fn controller(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args, 
     });
 }
 
-/// The agent of virtual nodes; with an address of its own API servers can ask it for logs and commands.
-fn run_pods(tasks: &Tasks, home: &Home, offloadings: Watched<NamespaceOffloading>, address: Option<IpAddr>) {
+/// The agent of virtual nodes; with an address of its own it can be asked for logs, commands and usage.
+fn run_pods(tasks: &Tasks, home: &Home, around: Around, address: Option<IpAddr>) {
     let stations = pods::Stations::default();
-    tasks.spawn("pods", pods::run(tasks.clone(), home.clone(), offloadings, stations.clone()));
+    let claims = claims::run(tasks.clone(), home.clone(), around.ledger.clone(), stations.clone());
+    tasks.spawn("claims", claims);
+    tasks.spawn("pods", pods::run(tasks.clone(), home.clone(), around, stations.clone()));
     let Some(address) = address else { return };
-    let (tell, mut ready) = watch::channel(false);
-    let serve = kubelet::serve(tasks.clone(), home.client.clone(), address, Arc::new(stations), tell);
+    let (nodes, agent) = (home.nodes.clone(), Arc::clone(&home.agent));
+    let serve = kubelet::serve(tasks.clone(), home.client.clone(), address, Arc::new(stations), nodes, agent);
     tasks.spawn("kubelet", serve);
-    let agent = Arc::clone(&home.agent);
-    tasks.spawn("address of the kubelet", async move {
-        ready.wait_for(|ready| *ready).await.context("the kubelet has gone")?;
-        agent.send_replace(Some(SocketAddr::from((address, kubelet::PORT))));
-        Ok(())
-    });
 }
 
 fn auth(tasks: &Tasks, readiness: &Readiness, client: Client, args: Args) {

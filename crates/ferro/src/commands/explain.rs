@@ -8,6 +8,7 @@ use anyhow::ensure;
 use ferro_api::names::labels;
 use ferro_api::offloading::{NamespaceOffloading, NamespaceOffloadingSpec, PodOffloadingStrategy};
 use ferro_core::offloading::remote_name;
+use ferro_core::selector;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::ListParams;
@@ -17,7 +18,7 @@ use self::clusters::{OfCluster, Selection};
 use crate::kube_args::KubeArgs;
 use crate::offloading::{self, Seen};
 use crate::output::{self, View};
-use crate::{complete, listing, node_selector, peers, table, this_cluster};
+use crate::{complete, listing, peers, table, this_cluster};
 
 /// Say for each cluster why a namespace uses it or not, and how the namespace fares there
 #[derive(clap::Args)]
@@ -105,7 +106,7 @@ impl Explained {
             mapping: mapping.map(offloading::mapping),
             remote_namespace: called,
             pods: spec.map(|spec| offloading::pods(spec.pod_offloading_strategy())),
-            selector: spec.map(|spec| node_selector::text(&spec.cluster_selector())),
+            selector: spec.map(|spec| selector::text::text(&spec.cluster_selector())),
             phase: offloading.and_then(offloading::state).map(offloading::phase),
             clusters,
             problems: unnamed.or(summary).into_iter().collect(),

@@ -4,6 +4,7 @@ use anyhow::{bail, ensure};
 use clap::ValueEnum;
 use ferro_api::offloading::{NamespaceMappingStrategy, NamespaceOffloading, PodOffloadingStrategy};
 use ferro_core::offloading::{OFFLOADING, remote_name};
+use ferro_core::selector;
 use k8s_openapi::api::core::v1::{NodeSelector, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -17,12 +18,13 @@ use crate::output::{self, Show};
 use crate::peers::{self, Names};
 use crate::progress::Patience;
 use crate::wait::Deadline;
-use crate::{complete, node_selector, this_cluster};
+use crate::{complete, this_cluster};
 
 /// Let a namespace use other clusters
 ///
 /// The namespace is made on every cluster that is selected, and from then on its pods may run there. On a namespace that
-/// uses other clusters already, only what is given is changed. Pods that exist stay where they are.
+/// uses other clusters already, only what is given is changed. Pods that exist stay where they are, but for those on clusters
+/// that are not selected any more: these are deleted, and their owners make them again where they may be.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   Let the namespace shop use all peers:
@@ -52,7 +54,7 @@ pub(crate) struct Args {
 
     /// Which clusters it uses, by the labels of their nodes: KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY,
     /// !KEY, KEY>N, KEY<N; commas mean and, semicolons mean or [default: all]
-    #[arg(long, value_parser = node_selector::parse)]
+    #[arg(long, value_parser = selector::text::parse)]
     selector: Option<NodeSelector>,
 
     #[command(flatten)]
@@ -196,7 +198,7 @@ impl Pods {
     }
 }
 
-/// Pods are placed when they are made, so that those there are do not move.
+/// Says what becomes of the pods that there are.
 async fn tell_of_pods(client: &Client, args: &Args, is_new: bool) {
     if is_new && matches!(args.pods, Some(Pods::Local)) {
         return;
@@ -207,11 +209,22 @@ async fn tell_of_pods(client: &Client, args: &Args, is_new: bool) {
     if one.is_ok_and(|list| list.items.is_empty()) {
         return;
     }
-    output::note(&format!(
-        "Pods that are in {0} already stay where they are. To have them placed anew, restart them: kubectl --namespace {0} \
-         rollout restart deployment",
-        args.namespace
-    ));
+    output::note(&of_pods(&args.namespace, !is_new && args.selector.is_some()));
+}
+
+/// Pods are placed when they are made, so that those there are do not move; unless their cluster is dropped.
+fn of_pods(namespace: &str, is_selected_anew: bool) -> String {
+    let stay = if is_selected_anew {
+        format!(
+            "Pods on clusters that {namespace} does not use any more are deleted, and their owners make them again where \
+             they may be; one that nobody owns is gone. All others stay where they are."
+        )
+    } else {
+        format!("Pods that are in {namespace} already stay where they are.")
+    };
+    format!(
+        "{stay} To have them placed anew, restart them: kubectl --namespace {namespace} rollout restart deployment"
+    )
 }
 
 fn said(offloading: &NamespaceOffloading, names: &Names, is_done: bool) -> String {
@@ -275,6 +288,17 @@ mod tests {
         before.metadata.deletion_timestamp = before.metadata.creation_timestamp.clone();
         let said = args(&[]).refuse(Some(&before)).unwrap_err().to_string();
         assert!(said.contains("ferro unoffload shop --wait"), "{said}");
+    }
+
+    #[test]
+    fn with_another_selector_it_is_said_that_pods_may_go() {
+        let said = super::of_pods("shop", false);
+        assert!(
+            said.starts_with("Pods that are in shop already stay") && !said.contains("deleted"),
+            "{said}"
+        );
+        let said = super::of_pods("shop", true);
+        assert!(said.contains("are deleted") && said.contains("All others stay"), "{said}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::inventory::{Installation, Item, Kind};
 use crate::kube_args::KubeArgs;
 use crate::kube_errors::Explain as _;
 use crate::output;
+use crate::volumes;
 use crate::wait::{self, Deadline};
 
 /// Remove Ferrofluid from a cluster
@@ -91,6 +92,7 @@ async fn uninstall(args: &Args) -> anyhow::Result<()> {
         removal.remove(kinds).await?;
     }
     roles.stop(patience()).await?;
+    volumes::release(&client).await?;
     sweep::sweep(&client, installation.as_ref()).await?;
     namespaces::unmark(&client).await?;
     if args.wait {

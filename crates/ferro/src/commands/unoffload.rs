@@ -16,6 +16,7 @@ use crate::offloading::{self, Seen, Watched};
 use crate::output::{self, Show};
 use crate::peers;
 use crate::progress::Patience;
+use crate::volumes;
 use crate::wait::Deadline;
 
 /// Take a namespace off other clusters
@@ -59,7 +60,8 @@ async fn unoffload(args: &Args) -> anyhow::Result<()> {
     if before.is_none() && !labelled {
         return output::line(&format!("{namespace} uses no other cluster: nothing to do"));
     }
-    args.force.confirm(&warning(namespace))?;
+    let loss = volumes::lost_with_namespace(&client, namespace).await?;
+    args.force.confirm(&warning(namespace), loss.as_deref())?;
     let deadline = Deadline::after(args.patience.timeout);
     if labelled {
         unlabel(&client, namespace).await?;

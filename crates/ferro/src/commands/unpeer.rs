@@ -1,8 +1,8 @@
 //! `ferro unpeer`: ends a peering, in one direction or both; the clusters go on knowing each other.
 
-use ferro_api::discovery::Decision;
+use ferro_api::discovery::{Decision, ForeignCluster};
 use ferro_api::names::annotations;
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::kube_args::KubeArgs;
@@ -10,7 +10,7 @@ use crate::output::Show;
 use crate::peers;
 use crate::progress::{Aim, Goal, Patience, Watched};
 use crate::wait::Deadline;
-use crate::{ask, complete, output};
+use crate::{ask, complete, output, volumes};
 
 /// End a peering
 ///
@@ -70,18 +70,19 @@ pub(crate) struct Force {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Do not ask for confirmation of --force
+    /// Do not ask for confirmation of --force, or of the loss of data that claims have on the peer
     #[arg(short, long)]
     yes: bool,
 }
 
 impl Force {
-    /// Says what stays behind, and asks whether to go on.
-    pub(crate) fn confirm(&self, warning: &str) -> anyhow::Result<()> {
-        if !self.force {
+    /// Says what force leaves behind and what is lost, and asks whether to go on.
+    pub(crate) fn confirm(&self, warning: &str, loss: Option<&str>) -> anyhow::Result<()> {
+        let warning = Some(warning).filter(|_| self.force);
+        if warning.is_none() && loss.is_none() {
             return Ok(());
         }
-        output::note(warning);
+        warning.into_iter().chain(loss).for_each(output::note);
         if self.yes { Ok(()) } else { ask::confirm("This cannot be undone.", "nothing was changed") }
     }
 }
@@ -95,6 +96,14 @@ pub(super) fn warning(peer: &str) -> String {
     )
 }
 
+/// What claims of this cluster lose with the peer.
+pub(super) async fn loss(client: &Client, peer: &ForeignCluster) -> anyhow::Result<Option<String>> {
+    match &peer.spec.cluster_identity {
+        Some(identity) => volumes::lost_with_peer(client, &identity.cluster_id).await,
+        None => Ok(None),
+    }
+}
+
 /// Ends a peering.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     super::block_on(unpeer(args))
@@ -102,8 +111,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 async fn unpeer(args: &Args) -> anyhow::Result<()> {
     let client = args.kube.client().await?;
-    let name = peers::meant(&client, Some(&args.peer)).await?.name_any();
-    args.force.confirm(&warning(&name))?;
+    let peer = peers::meant(&client, Some(&args.peer)).await?;
+    let name = peer.name_any();
+    let loss = if args.which.is_outgoing() { loss(&client, &peer).await? } else { None };
+    args.force.confirm(&warning(&name), loss.as_deref())?;
     let deadline = Deadline::after(args.patience.timeout);
     let peer = peers::change(&client, &name, &args.which.patch(args.force.force)).await?;
     if !args.patience.wait {

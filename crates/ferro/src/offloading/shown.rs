@@ -3,12 +3,13 @@
 use ferro_api::offloading::{
     NamespaceMappingStrategy, NamespaceOffloading, OffloadingPhase, PodOffloadingStrategy, condition,
 };
+use ferro_core::selector;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{Seat, name, seats, state};
 use crate::peers::Names;
-use crate::{node_selector, output, table};
+use crate::{output, table};
 
 /// How many clusters the narrow table names.
 const SHOWN: usize = 3;
@@ -40,7 +41,7 @@ fn row(offloading: &NamespaceOffloading, names: &Names, wide: bool, now: Timesta
         clusters(&seats, if wide { usize::MAX } else { SHOWN }),
     ];
     if wide {
-        row.push(node_selector::text(&spec.cluster_selector()));
+        row.push(selector::text::text(&spec.cluster_selector()));
     }
     row.push(table::since(offloading.creation_timestamp().map(|created| created.0), now));
     row.into_iter().map(|cell| output::plain(&cell)).collect()

@@ -10,13 +10,16 @@ use ferro_api::tenancy::{Subject, Tenant, TenantSpec};
 use ferro_core::resources::Amount;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
 use kube::api::PostParams;
+use kube::{Client, ResourceExt as _};
 
 use crate::kube_args::KubeArgs;
 use crate::kube_errors::Explain as _;
 use crate::output::Show;
 use crate::{complete, peers, tenants};
+
+/// So often a change is tried that somebody else gets ahead of.
+const MOST_ATTEMPTS: u32 = 10;
 
 /// Change what another cluster may use here
 ///
@@ -146,24 +149,39 @@ fn value_of(text: &str) -> Result<(String, String), String> {
 /// Changes a Tenant.
 pub(super) async fn set(args: &Args) -> anyhow::Result<()> {
     let client = args.kube.client().await?;
-    let mut tenant = tenants::meant(&client, &args.tenant).await?;
-    ensure!(
-        tenant.metadata.deletion_timestamp.is_none(),
-        "{} is on its way out, since the peering has ended",
-        tenants::consumer(&tenant)
-    );
-    args.apply(&mut tenant);
-    // A whole object with the version that was read: what somebody else changes meanwhile is not lost.
-    let how = PostParams { field_manager: Some(peers::MANAGER.into()), ..PostParams::default() };
-    let written = tenants::api(&client).replace(&tenant.name_any(), &how, &tenant).await;
-    let tenant = written.explain(|| format!("change the Tenant {}", tenants::consumer(&tenant)))?;
+    let tenant = args.write(&client).await?;
     let table = || tenants::table(std::slice::from_ref(&tenant), true, Timestamp::now());
     let consumer = tenants::consumer(&tenant);
     let said = format!("the Tenant of {consumer} is changed; see it with 'ferro tenant show {consumer}'");
     args.show.object(&tenant, table, &said)
 }
 
+/// Whether somebody else wrote the object after it was read.
+fn is_stale<T>(written: &kube::Result<T>) -> bool {
+    matches!(written, Err(kube::Error::Api(status)) if status.code == 409)
+}
+
 impl Args {
+    /// Writes a whole object with the version that was read, so that what somebody else changes meanwhile is not lost. The
+    /// controller writes the status at any time, so that it is read and changed anew a few times.
+    async fn write(&self, client: &Client) -> anyhow::Result<Tenant> {
+        let how = PostParams { field_manager: Some(peers::MANAGER.into()), ..PostParams::default() };
+        let mut attempts = 1..MOST_ATTEMPTS;
+        loop {
+            let mut tenant = tenants::meant(client, &self.tenant).await?;
+            ensure!(
+                tenant.metadata.deletion_timestamp.is_none(),
+                "{} is on its way out, since the peering has ended",
+                tenants::consumer(&tenant)
+            );
+            self.apply(&mut tenant);
+            let written = tenants::api(client).replace(&tenant.name_any(), &how, &tenant).await;
+            if !is_stale(&written) || attempts.next().is_none() {
+                return written.explain(|| format!("change the Tenant {}", tenants::consumer(&tenant)));
+            }
+        }
+    }
+
     fn apply(&self, tenant: &mut Tenant) {
         let in_force = tenant.status.as_ref().and_then(|status| status.resource_quota.clone());
         let spec = &mut tenant.spec;
@@ -231,9 +249,10 @@ impl Setting {
 
 #[cfg(test)]
 mod tests {
-    use super::Args;
+    use super::{Args, is_stale};
     use crate::tenants::tests::{ROME, tenant};
     use clap::Parser;
+    use kube::core::Status;
     use serde_json::{Value, json};
 
     #[derive(Parser)]
@@ -283,6 +302,15 @@ mod tests {
             after(&["--unset", "owners", "--unset", "node-pool"], &before),
             json!({"namespaceQuota": 5})
         );
+    }
+
+    #[test]
+    fn only_a_conflict_is_tried_again() {
+        let refused = |code: u16| -> kube::Result<()> {
+            Err(kube::Error::Api(Box::new(Status { code, ..Status::default() })))
+        };
+        assert!(is_stale(&refused(409)));
+        assert!(!is_stale(&refused(403)) && !is_stale(&Ok(())));
     }
 
     #[test]

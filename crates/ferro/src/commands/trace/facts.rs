@@ -27,11 +27,7 @@ pub(super) async fn snapshot(
     wanted: &Wanted,
 ) -> anyhow::Result<Snapshot> {
     let name = format!("{namespace}/{pod}");
-    let pod = found(Api::<Pod>::namespaced(client.clone(), namespace).get(pod).await)
-        .explain(|| format!("read the pod {name}"))?
-        .with_context(|| {
-            format!("there is no pod {name}; see 'kubectl --namespace {namespace} get pods', or name another with -n")
-        })?;
+    let pod = self::pod(client, namespace, pod).await?;
     let nodes = Api::<NodeObject>::all(client.clone()).list(&ListParams::default()).await;
     let nodes = nodes.explain(|| "list the nodes".into())?;
     Ok(Snapshot {
@@ -49,6 +45,16 @@ pub(super) async fn snapshot(
         mappings: network.mappings.clone(),
         names: network.names(),
     })
+}
+
+/// The pod of that name.
+pub(super) async fn pod(client: &Client, namespace: &str, pod: &str) -> anyhow::Result<Pod> {
+    let name = format!("{namespace}/{pod}");
+    found(Api::<Pod>::namespaced(client.clone(), namespace).get(pod).await)
+        .explain(|| format!("read the pod {name}"))?
+        .with_context(|| {
+            format!("there is no pod {name}; see 'kubectl --namespace {namespace} get pods', or name another with -n")
+        })
 }
 
 fn source(pod: String, object: &Pod) -> Source {
