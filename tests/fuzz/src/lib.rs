@@ -12,6 +12,7 @@
 mod admission;
 mod auth;
 mod discovery;
+mod kubelet;
 mod names;
 mod network;
 mod objects;
@@ -25,9 +26,12 @@ pub use auth::{
     identity_request, join_token, token_store,
 };
 pub use discovery::{announcement, cluster_address, lan_report, zone_records};
-pub use names::{cluster_id, cluster_name, https_url, local_name, pin, quantity, user_name};
+pub use kubelet::kubelet_question;
+pub use names::{
+    cluster_id, cluster_name, cluster_selector, https_url, local_name, pin, quantity, user_name,
+};
 pub use network::{gateway_notice, ipam_message, ipam_storage, network_answer, network_config, tunnels};
-pub use objects::resource_offer;
+pub use objects::{resource_offer, usage};
 pub use packets::{coalesce, echo, flows, mss, packet_header, segment, translate};
 pub use signer::{NOW, own_id, private_key, signer};
 pub use wireguard::{wireguard_handshake, wireguard_message, wireguard_session};
@@ -37,10 +41,10 @@ pub use wireguard::{wireguard_handshake, wireguard_message, wireguard_session};
 macro_rules! with_targets {
     ($with:ident) => {
         $with! {
-            admission_review announcement certificate challenge challenge_request cluster_address cluster_id cluster_name coalesce csr
+            admission_review announcement certificate challenge challenge_request cluster_address cluster_id cluster_name cluster_selector coalesce csr
             denial echo endorsement flows gateway_notice generation https_url identity_grant identity_request
-            ipam_message ipam_storage join_token lan_report local_name mss network_answer network_config packet_header
-            pin quantity resource_offer segment token_store translate tunnels user_name wireguard_handshake
+            ipam_message ipam_storage join_token kubelet_question lan_report local_name mss network_answer network_config packet_header
+            pin quantity resource_offer segment token_store translate tunnels usage user_name wireguard_handshake
             wireguard_message wireguard_session zone_records
         }
     };

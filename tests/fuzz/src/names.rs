@@ -1,5 +1,6 @@
 //! Short texts: identifiers, names, addresses and amounts, as they come from peers and from people.
 
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
@@ -7,6 +8,7 @@ use ferro_core::auth::{HttpsUrl, Pin, UserName};
 use ferro_core::identity::ClusterId;
 use ferro_core::names::{ClusterName, foreign_cluster, is_dns_label, tenant_namespace, virtual_node};
 use ferro_core::resources::Amount;
+use ferro_core::selector::{self, Selector};
 
 use crate::{Read, text};
 
@@ -78,5 +80,19 @@ pub fn local_name(data: &[u8]) -> Read {
     for local in [tenant_namespace(name, id), virtual_node(name, id), foreign_cluster(name, id)] {
         assert!(is_dns_label(&local), "{local}");
     }
+    Some(())
+}
+
+/// Which clusters are meant, as users write it into an annotation: what is printed means the same, and who is not meant is
+/// told why.
+pub fn cluster_selector(data: &[u8]) -> Read {
+    let selector = selector::text::parse(text(data)?).ok()?;
+    let printed = selector::text::text(&selector);
+    assert_eq!(selector::text::parse(&printed).as_ref(), Ok(&selector), "{printed}");
+    let understood = Selector::parse(&selector);
+    assert!(understood.is_ok(), "{understood:?}");
+    let (understood, labels) = (understood.ok()?, BTreeMap::from([("cores".to_owned(), "9".to_owned())]));
+    let why_not = understood.explain("liqo-turin-dbdb6870cb", &labels);
+    assert_eq!(why_not.is_empty(), understood.matches("liqo-turin-dbdb6870cb", &labels));
     Some(())
 }

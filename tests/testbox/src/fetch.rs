@@ -16,7 +16,7 @@ pub(crate) async fn print(url: &str, timeout: Duration) -> Result<()> {
     Ok(())
 }
 
-async fn fetch(url: &str) -> Result<String> {
+pub(crate) async fn fetch(url: &str) -> Result<String> {
     let (mut stream, authority, path) = connect(url).await?;
     let request = format!("GET /{path} HTTP/1.0\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

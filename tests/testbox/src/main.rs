@@ -3,7 +3,9 @@
 mod datagram;
 mod echo;
 mod fetch;
+mod load;
 mod mirror;
+mod neighbours;
 mod scan;
 mod tls;
 mod webhook;
@@ -34,6 +36,20 @@ enum Arguments {
         #[arg(short = 'T', long, default_value_t = 5)]
         timeout: u64,
     },
+    /// Ask for a page again and again, each time by a new connection, and print how long that took
+    Load {
+        /// The page
+        url: String,
+        /// How often
+        #[arg(long, default_value_t = 1000)]
+        requests: usize,
+        /// So many at once
+        #[arg(long, default_value_t = 1)]
+        at_once: usize,
+        /// Give up on one after this many seconds
+        #[arg(short = 'T', long, default_value_t = 5)]
+        timeout: u64,
+    },
     /// Send a text over UDP and print the answer
     Datagram {
         /// HOST:PORT
@@ -53,6 +69,12 @@ enum Arguments {
         bytes: usize,
         /// Give up after this many seconds
         #[arg(short = 'T', long, default_value_t = 60)]
+        timeout: u64,
+    },
+    /// Print the pods of this one's namespace, as the API server says that it is told of
+    Neighbours {
+        /// Give up after this many seconds
+        #[arg(short = 'T', long, default_value_t = 10)]
         timeout: u64,
     },
     /// Print which ports answer over TCP and UDP
@@ -97,12 +119,16 @@ async fn main() -> Result<()> {
             Arguments::Pause => std::future::pending().await,
             Arguments::Serve { listen } => echo::serve(listen).await,
             Arguments::Get { url, timeout } => fetch::print(&url, Duration::from_secs(timeout)).await,
+            Arguments::Load { url, requests, at_once, timeout } => {
+                load::print(&url, requests, at_once, Duration::from_secs(timeout)).await
+            }
             Arguments::Datagram { to, text, timeout } => {
                 datagram::print(&to, &text, Duration::from_secs(timeout)).await
             }
             Arguments::Mirror { url, bytes, timeout } => {
                 mirror::compare(&url, bytes, Duration::from_secs(timeout)).await
             }
+            Arguments::Neighbours { timeout } => neighbours::print(Duration::from_secs(timeout)).await,
             Arguments::Scan { ports, addresses, timeout } => {
                 scan::print(&addresses, &ports, Duration::from_secs(timeout)).await
             }

@@ -254,5 +254,16 @@ fn objects() -> Vec<Seed> {
         ("tunnels", "one", written(&json!({"tunnels": [tunnel], "mappings": [mapping]}))),
         ("tunnels", "twice", written(&json!({"tunnels": [tunnel, tunnel]}))),
         ("resource_offer", "plain", written(&offer)),
+        ("usage", "one", written(&usage())),
     ]
+}
+
+/// As the metrics API of a cluster answers.
+fn usage() -> Value {
+    let used = json!({"cpu": "12345678n", "memory": "20480Ki"});
+    json!({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": [{
+        "metadata": {"name": "web", "namespace": "shop-rome"},
+        "timestamp": "2026-01-01T00:00:00Z", "window": "15.1s",
+        "containers": [{"name": "app", "usage": used}, {"name": "other", "usage": used}],
+    }]})
 }
