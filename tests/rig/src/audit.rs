@@ -26,6 +26,9 @@ use crate::wait::eventually;
 /// Of all markers of this process, so that no two are alike.
 static MARKERS: AtomicU32 = AtomicU32::new(0);
 
+/// More than the longest line: what an API server writes at a time may be read before all of it is there.
+const TAIL: u64 = 1 << 20;
+
 /// The audit log of a cluster.
 #[derive(Clone, Debug)]
 pub struct Audit {
@@ -75,6 +78,11 @@ impl Asked {
             namespace => format!("{namespace}/{}", self.name),
         }
     }
+}
+
+/// The length of all whole lines.
+fn whole_lines(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
 }
 
 /// How often each object of a kind was to be written, by `namespace/name`.
@@ -130,11 +138,15 @@ impl Audit {
         Ok(name)
     }
 
-    /// Where the log ends.
+    /// Where the last whole line ends.
     fn end(&self) -> Result<Mark> {
-        let about = std::fs::metadata(&self.path);
-        let about = about.with_context(|| format!("cannot read {}", self.path.display()))?;
-        Ok(Mark { file: about.ino(), offset: about.len() })
+        let mut file =
+            File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
+        let about = file.metadata()?;
+        let (mut tail, from) = (Vec::new(), about.len().saturating_sub(TAIL));
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut tail)?;
+        Ok(Mark { file: about.ino(), offset: from + whole_lines(&tail) as u64 })
     }
 
     /// All whole lines from a mark on.
@@ -145,8 +157,7 @@ impl Audit {
         file.seek(SeekFrom::Start(mark.offset))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        bytes.truncate(whole);
+        bytes.truncate(whole_lines(&bytes));
         Ok(String::from_utf8(bytes)?)
     }
 }
@@ -269,6 +280,12 @@ fn answered(text: &str, marker: &str) -> Result<Vec<Asked>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_which_only_a_part_is_written_is_none_yet() {
+        let both = [&b"one\ntwo\nthr"[..], b"one"].map(whole_lines);
+        assert_eq!(both, [8, 0]);
+    }
 
     /// As an API server writes it, with what nobody reads here.
     fn line(id: &str, stage: &str, verb: &str, name: &str) -> String {

@@ -4,7 +4,7 @@
 //! lock may sweep up and start anew; whoever does not waits for the socket or for the lock.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ use crate::supervisor::socket;
 use crate::tools::Tools;
 
 /// Where all rigs of this machine keep their state; on disk, and nobody else's.
-const HOME: &str = "/var/cache/ferrofluid/rig";
+pub(crate) const HOME: &str = "/var/cache/ferrofluid/rig";
 const NOT_RUNNING: &str = "no rig is running; start one with rig up";
 /// How long a supervisor may take to start or to end.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -161,6 +161,8 @@ impl Rig {
         }
         let log = self.instance.join("supervisor.log");
         let output = File::create(&log)?;
+        // Opened now: when the supervisor has ended, whoever starts another rig may sweep the folder.
+        let mut said = File::open(&log)?;
         // The lock becomes the supervisor's standard input: it is held as long as the supervisor lives.
         let mut supervisor = Command::new("unshare")
             .args(["--pid", "--mount", "--fork", "--kill-child=KILL", "--mount-proc"])
@@ -176,11 +178,12 @@ impl Rig {
         let begin = Instant::now();
         while UnixStream::connect(socket(&self.instance)).is_err() {
             if supervisor.try_wait()?.is_some() {
-                let said = fs::read_to_string(&log).unwrap_or_default();
+                let mut text = String::new();
+                said.read_to_string(&mut text)?;
                 self.down(&[])?;
                 bail!(
                     "the rig did not start: {}",
-                    said.trim().trim_start_matches("rig: ").replace('\n', "; ")
+                    text.trim().trim_start_matches("rig: ").replace('\n', "; ")
                 );
             }
             ensure!(begin.elapsed() < PATIENCE, "the rig does not start; see {}", log.display());

@@ -150,6 +150,11 @@ fn controller_manager(layout: &Layout<'_>) -> Component {
         ("client-ca-file", layout.pki("ca.crt")),
         ("requestheader-client-ca-file", layout.pki("front-proxy-ca.crt")),
         ("enable-hostpath-provisioner", "true".into()),
+        // What takes a minute for users takes seconds here, and of many objects none waits for its turn.
+        ("horizontal-pod-autoscaler-sync-period", "3s".into()),
+        ("horizontal-pod-autoscaler-initial-readiness-delay", "1s".into()),
+        ("kube-api-qps", "200".into()),
+        ("kube-api-burst", "400".into()),
     ]);
     layout.component("kube-controller-manager", 1, arguments)
 }
@@ -301,6 +306,8 @@ fn kubelet_config(layout: &Layout<'_>, node: &NodePlan) -> Value {
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "shutdownGracePeriod": "0s",
         "nodeStatusUpdateFrequency": "10s",
+        // As often files of a pod are brought up to date; a minute by default.
+        "syncFrequency": "10s",
     })
 }
 

@@ -37,6 +37,12 @@ impl Fuse {
         Self { is_everywhere: true, ..self }
     }
 
+    /// Begins to count anew, and breaks after so many writes from now on.
+    pub fn arm(&self, writes: i64) {
+        self.written.store(0, Ordering::SeqCst);
+        self.left.store(writes, Ordering::SeqCst);
+    }
+
     /// Whether no write is left.
     pub fn is_broken(&self) -> bool {
         self.left.load(Ordering::SeqCst) == 0
@@ -76,5 +82,21 @@ impl Fuse {
             _ => Some(left),
         };
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fuse_that_is_armed_again_counts_from_the_beginning() {
+        let fuse = Fuse::after(1);
+        assert!(fuse.allows() && fuse.is_broken() && !fuse.allows());
+        fuse.arm(2);
+        assert_eq!(fuse.written.load(Ordering::SeqCst), 0);
+        assert!(!fuse.is_broken() && fuse.allows() && fuse.allows() && fuse.is_broken());
+        fuse.arm(-1);
+        assert!((0..9).all(|_| fuse.allows()) && !fuse.is_broken());
     }
 }

@@ -1,5 +1,6 @@
 //! Ferro on clusters with nodes: its image from the present sources, and its commands as a user types them.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -8,11 +9,13 @@ use tokio::process::Command;
 
 use crate::images::Image;
 use crate::protocol::Request;
-use crate::tools::{present_image, release_image};
+use crate::tools::present_image;
 use crate::topology::{Cluster, Topology, built};
 
 /// The name of the image, which the chart expects.
 const IMAGE: &str = concat!("ferro:", env!("CARGO_PKG_VERSION"));
+/// That of the shop, which its manifests expect.
+const SHOP: &str = concat!("shop:", env!("CARGO_PKG_VERSION"));
 
 /// Settings of a cluster that neither announces itself nor looks for others.
 pub const SILENT: [&str; 4] =
@@ -31,22 +34,35 @@ pub const ON_LAN: [&str; 10] = [
     "auth.config.allowEmptyToken=true",
 ];
 
-/// Loads the image of ferro as it was built last onto all nodes.
+/// Loads the image of ferro, as it was built beside the running program, onto all nodes.
 pub async fn load(topology: &Topology) -> Result<()> {
     load_image(topology, &present_image("ferro", IMAGE)?).await
 }
 
-/// Builds ferro as users get it and loads its image onto all nodes.
-pub async fn load_release(topology: &Topology, say: &dyn Fn(&str)) -> Result<()> {
-    load_image(topology, &release_image("ferro", IMAGE, say)?).await
+/// Loads the image of the example shop, as it was built last, onto all nodes.
+pub async fn load_shop(topology: &Topology) -> Result<()> {
+    load_program(topology, "shop", SHOP).await
+}
+
+/// Loads the image of another program of this workspace, as it was built last, onto all nodes under this name.
+pub async fn load_program(topology: &Topology, program: &str, name: &str) -> Result<()> {
+    load_image(topology, &present_image(program, name)?).await
 }
 
 async fn load_image(topology: &Topology, image: &Image) -> Result<()> {
-    let archive = std::env::temp_dir().join(format!("ferro-{}.tar", std::process::id()));
-    image.write(&archive)?;
-    let loaded = topology.ask(Request::Load { archive: archive.clone(), clusters: Vec::new() }).await;
-    std::fs::remove_file(&archive)?;
-    loaded.map(drop)
+    let name = image.name.replace(':', "-");
+    let archive = Archive(std::env::temp_dir().join(format!("{name}-{}.tar", std::process::id())));
+    image.write(&archive.0)?;
+    topology.ask(Request::Load { archive: archive.0.clone(), clusters: Vec::new() }).await.map(drop)
+}
+
+/// A file that goes with this value, also when loading it is cut short.
+struct Archive(PathBuf);
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Installs ferro as a user would, under the name that the rig has for the cluster.

@@ -95,6 +95,12 @@ async fn ip(cluster: &Cluster, name: &str) -> Result<IpAddr> {
     Ok(ip.parse()?)
 }
 
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// A server that answers with who it is and who asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Echo {

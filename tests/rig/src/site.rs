@@ -6,12 +6,17 @@ mod wired;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::{ForeignCluster, PeeringState};
 use ferro_api::net::TunnelEndpoint;
 use ferro_fabric::ipam::Handle;
+use ferro_offload::claims::{self, Ledger};
+use ferro_offload::occupancy::Occupancy;
+use ferro_offload::pods::{self, Around};
+use ferro_offload::reflection::{self, Reflection};
+use ferro_offload::tokens::Issuer;
+use ferro_peering::home::Home;
 use ferro_peering::metrics::Metrics;
 use ferro_runtime::health::Readiness;
 use ferro_runtime::shutdown::Tasks;
@@ -24,15 +29,19 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
+use tokio::sync::watch;
 
 use crate::fuse::Fuse;
 use crate::plan::ClusterSpec;
 use crate::topology::{Cluster, Topology, built};
-use crate::wait::eventually;
+use crate::wait::{GLANCE, eventually};
 pub use wired::Wired;
 
 /// The namespace of an installation.
 pub const NAMESPACE: &str = "liqo";
+/// What is logged unless `FERRO_LOG` says more: roles that failed, which is seldom what a test is about.
+const FAILURES: &str = "ferro_runtime::shutdown=error";
 /// The ports at which the auth services of this process listen; each takes the next.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
 
@@ -41,6 +50,14 @@ static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
 fn loopback() -> Ipv4Addr {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 128 | a, b, c)
+}
+
+/// Whether nobody listens there. Who has listened may do so for a moment after its end: a program that this process has
+/// just begun to start holds all that is open here until it runs.
+fn is_free(listen: SocketAddr) -> Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen).with_context(|| format!("{listen} is taken"))
 }
 
 /// Bare clusters of these names.
@@ -55,9 +72,8 @@ pub async fn audited_clusters(name: &str, names: &[&str]) -> Result<Topology> {
 
 async fn bare(name: &str, names: &[&str], audited: bool) -> Result<Topology> {
     let spec = |name: &&str| ClusterSpec { bare: true, audited, ..ClusterSpec::named(*name) };
-    if let Ok(directives) = std::env::var("FERRO_LOG") {
-        ferro_runtime::logs::start(&directives);
-    }
+    let directives = std::env::var("FERRO_LOG").unwrap_or_else(|_| FAILURES.to_owned());
+    ferro_runtime::logs::start(&directives);
     Topology::up(name, names.iter().map(spec).collect()).await
 }
 
@@ -74,6 +90,26 @@ pub struct Site {
     restarted: bool,
 }
 
+/// What goes to the nodes of peers: pods, and what these need.
+fn run_pods(tasks: &Tasks, home: &Home, occupancy: Occupancy, asked: watch::Receiver<Option<Handle>>) {
+    let offloadings = Api::all(home.client.clone());
+    let offloadings = Watched::start(tasks, "offloadings", offloadings, watcher::Config::default());
+    let issuer = Issuer::start(tasks, home, asked.clone());
+    let around = Around {
+        offloadings,
+        occupancy,
+        reflection: Reflection::new(tasks, home, asked),
+        ledger: Ledger::start(tasks, &home.client),
+        issuer,
+    };
+    tasks.spawn("rights of reflection", reflection::rights::keep(tasks.clone(), home.clone()));
+    tasks.spawn("silence", reflection::silence::run(tasks.clone(), home.clone()));
+    let stations = pods::Stations::default();
+    let claims = claims::run(tasks.clone(), home.clone(), around.ledger.clone(), stations.clone());
+    tasks.spawn("claims", claims);
+    tasks.spawn("pods", pods::run(tasks.clone(), home.clone(), around, stations));
+}
+
 /// Stands in for the gateway, which is not here: what is to go is let go.
 async fn let_tunnels_go(admin: Client) -> Result<()> {
     let tunnels: Api<TunnelEndpoint> = Api::all(admin.clone());
@@ -85,7 +121,16 @@ async fn let_tunnels_go(admin: Client) -> Result<()> {
             let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
             _ = api.patch(&tunnel.name_any(), &PatchParams::default(), &free).await;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+/// Nobody goes on working for a cluster that is gone: one of the same name and address may follow it.
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let (Some(tasks), Ok(runtime)) = (self.roles.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { tasks.end().await });
+        }
     }
 }
 
@@ -116,6 +161,7 @@ impl Site {
     pub async fn run(&mut self, fuse: Fuse) -> Result<()> {
         self.stop().await;
         self.restarted = false;
+        eventually("nobody listens any more", || async { is_free(self.listen) }).await?;
         let tasks = Tasks::default();
         let auth = self.client_of("ferro-auth", Fuse::none()).await?;
         let readiness = Readiness::default();
@@ -138,9 +184,14 @@ impl Site {
         }
         tasks.spawn("stand-in for the gateway", let_tunnels_go(self.admin.clone()));
         let figures = ferro_fabric::ipam::Metrics::default();
-        tasks.spawn("networks", ferro_fabric::manager::run::<Handle>(tasks.clone(), home.clone(), figures));
-        tasks.spawn("namespaces", ferro_offload::namespaces::run(tasks.clone(), home.clone()));
+        let (told, asked) = watch::channel(None);
+        let networks = ferro_fabric::manager::run::<Handle>(tasks.clone(), home.clone(), figures, told);
+        tasks.spawn("networks", networks);
+        let occupancy = Occupancy::awaited();
+        run_pods(&tasks, &home, occupancy.clone(), asked);
+        tasks.spawn("namespaces", ferro_offload::namespaces::run(tasks.clone(), home.clone(), occupancy));
         tasks.spawn("tenants", ferro_offload::tenants::run(tasks.clone(), home.clone()));
+        tasks.spawn("shadows", ferro_offload::shadows::run(tasks.clone(), home.clone()));
         let work = ferro_peering::controller::run(tasks.clone(), home, Metrics::default());
         tasks.spawn("controller", work);
         self.roles = Some(tasks);
@@ -156,11 +207,16 @@ impl Site {
 
     /// Runs the roles anew if one of them has failed, as Kubernetes would.
     pub async fn revive(&mut self) -> Result<()> {
-        if self.roles.as_ref().is_some_and(Tasks::have_ended) {
+        if self.has_failed() {
             println!("{}: the roles failed and are started again", self.name);
             self.run(Fuse::none()).await?;
         }
         Ok(())
+    }
+
+    /// Whether one of the roles has failed, and so all of them have ended.
+    pub fn has_failed(&self) -> bool {
+        self.roles.as_ref().is_some_and(Tasks::have_ended)
     }
 
     /// Whether the roles run without a fuse since one broke.

@@ -358,9 +358,12 @@ pub fn present_image(package: &str, name: &str) -> Result<Image> {
 /// The user of images that need no rights.
 const NOBODY: &str = "65532:65532";
 
-/// Where a program lies once `strip` has taken its symbols.
+/// As this program was built, so are those that it takes.
+const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
+/// Where a program lies once `strip` has taken its symbols. The supervisor of a rig runs from elsewhere, and finds it, too.
 fn stripped(program: &str) -> PathBuf {
-    workspace().join("target").join("stripped").join(program)
+    workspace().join("target").join("stripped").join(PROFILE).join(program)
 }
 
 /// Takes the symbols from a program as it was built last, unless that is done: nodes unpack what is left faster.
@@ -371,7 +374,7 @@ fn strip(program: &str) -> Result<()> {
         return Ok(());
     }
     let unfinished = to.with_extension(std::process::id().to_string());
-    fs::create_dir_all(workspace().join("target").join("stripped"))?;
+    to.parent().map_or(Ok(()), fs::create_dir_all)?;
     let output = Command::new("strip").arg("-o").args([&unfinished, &from]).output();
     let output = output.context("cannot start strip, of the Debian package binutils")?;
     ensure!(output.status.success(), "stripping {program} failed: {}", last_line(&output.stderr));

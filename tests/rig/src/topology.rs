@@ -30,6 +30,11 @@ pub struct Topology {
     _lease: Option<UnixStream>,
 }
 
+/// Somebody who is told which step of which cluster is done.
+pub trait Tell: FnMut(&str, &str) + Send + 'static {}
+
+impl<T: FnMut(&str, &str) + Send + 'static> Tell for T {}
+
 /// A running cluster.
 #[derive(Clone)]
 pub struct Cluster {
@@ -54,24 +59,33 @@ impl std::fmt::Debug for Cluster {
 impl Topology {
     /// Starts these clusters in a rig of their own, which ends with this value.
     pub async fn up(name: &str, specs: Vec<ClusterSpec>) -> Result<Self> {
-        let rig = Rig::new(&format!("{name}-{}", std::process::id()), program()?)?;
+        Self::up_telling(name, specs, |cluster, step| println!("rig: {cluster}: {step}")).await
+    }
+
+    /// The same, telling somebody else of each step.
+    pub async fn up_telling(name: &str, specs: Vec<ClusterSpec>, tell: impl Tell) -> Result<Self> {
+        let rig = Rig::new(&own(name), program()?)?;
         let lease = {
             let rig = rig.clone();
             blocking(move || rig.lease()).await?
         };
-        Self::start(rig, specs, Some(lease)).await
+        Self::start(rig, specs, Some(lease), tell).await
     }
 
     /// Starts these clusters in the rig of that name, which stays until somebody ends it.
-    pub async fn keep(name: &str, specs: Vec<ClusterSpec>) -> Result<Self> {
-        Self::start(Rig::new(name, program()?)?, specs, None).await
+    pub async fn keep(name: &str, specs: Vec<ClusterSpec>, tell: impl Tell) -> Result<Self> {
+        Self::start(Rig::new(name, program()?)?, specs, None, tell).await
     }
 
-    async fn start(rig: Rig, specs: Vec<ClusterSpec>, lease: Option<UnixStream>) -> Result<Self> {
+    async fn start(
+        rig: Rig,
+        specs: Vec<ClusterSpec>,
+        lease: Option<UnixStream>,
+        tell: impl Tell,
+    ) -> Result<Self> {
         let statuses = {
             let rig = rig.clone();
-            let say = |cluster: &str, step: &str| println!("rig: {cluster}: {step}");
-            blocking(move || rig.ask_or_start(&Request::Up(specs), say)).await?
+            blocking(move || rig.ask_or_start(&Request::Up(specs), tell)).await?
         };
         let programs = Arc::new(Tools::cache()?.check()?);
         let mut clusters = BTreeMap::new();
@@ -176,6 +190,23 @@ pub fn enter_command(rig: &Rig, cluster: &str, number: u8) -> Result<Vec<String>
     let init = status.inits.get(&number).context("that node does not run")?;
     let outer = ["nsenter", "--target", &supervisor, "--mount", "--pid", "--", "nsenter"].map(str::to_owned);
     Ok(outer.into_iter().chain(entry(*init)).collect())
+}
+
+/// Ends the rig of that name, if it runs, and waits until it is gone.
+pub async fn end(rig: &str) -> Result<()> {
+    let rig = Rig::new(rig, program()?)?;
+    blocking(move || rig.down(&[])).await
+}
+
+/// Whether a rig of that name runs.
+pub async fn runs(rig: &str) -> Result<bool> {
+    let rig = Rig::new(rig, program()?)?;
+    blocking(move || Ok(rig.ask(&Request::Status, |_, _| {}).is_ok())).await
+}
+
+/// Full name of a rig that only this process uses.
+pub fn own(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
 }
 
 fn program() -> Result<PathBuf> {

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 /// How long a test waits for what should take seconds: the machines are shared, and slowness is not a failure.
 pub const GENEROUSLY: Duration = Duration::from_mins(3);
-/// How long it waits between two looks; looking oftener takes the time of what it waits for.
+/// How long it waits between two looks at least; looking oftener takes the time of what it waits for.
 pub const GLANCE: Duration = Duration::from_millis(200);
 
 /// Clients of a shared topology must outlive the test that made them, so all tests run on this one.
@@ -22,16 +22,18 @@ pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     }
 }
 
-/// Tries until the check succeeds; when time is up, the last reason why it did not is the error.
+/// Tries until the check succeeds; when time is up, the last reason why it did not is the error. Checks take half the time
+/// at most: who looks at much does so less often.
 pub async fn eventually<T, F: Future<Output = Result<T>>>(what: &str, check: impl Fn() -> F) -> Result<T> {
     let begin = Instant::now();
     loop {
+        let look = Instant::now();
         match check().await {
             Ok(value) => return Ok(value),
             Err(error) if begin.elapsed() > GENEROUSLY => {
                 return Err(error.context(format!("{what}: not within {} s", GENEROUSLY.as_secs())));
             }
-            Err(_) => tokio::time::sleep(GLANCE).await,
+            Err(_) => tokio::time::sleep(GLANCE.max(look.elapsed())).await,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::ListParams;
@@ -110,46 +111,40 @@ async fn with_shell(cluster: &Cluster, name: &str, number: usize) -> Result<()> 
 
 #[test]
 fn a_service_answers_by_name_from_either_node_and_sees_the_callers_own_address() -> Result<()> {
-    block_on(async {
-        for name in NAMES {
-            let cluster = with_echo(name).await?;
-            for number in [1, 2] {
-                let caller = format!("caller-{number}");
-                with_shell(cluster, &caller, number).await?;
-                let pod: Pod = Api::default_namespaced(cluster.client.clone()).get(&caller).await?;
-                let address =
-                    pod.status.and_then(|status| status.pod_ip).context("the pod has an address")?;
-                let other = cluster.plan.nodes[2 - number].name.clone();
-                eventually("an answer from the other node", || async {
-                    let text = cluster
-                        .kubectl(&[
-                            "exec",
-                            &caller,
-                            "--",
-                            "wget",
-                            "-q",
-                            "-O-",
-                            "http://echo.default.svc.cluster.local",
-                        ])
-                        .await?;
-                    let answer: Value = serde_json::from_str(&text)?;
-                    ensure!(answer["cluster"] == name && answer["caller"] == address.as_str(), "{answer}");
-                    ensure!(answer["node"] == other.as_str(), "so far only {answer}");
-                    Ok(())
-                })
-                .await?;
-            }
-            let pods = Api::<Pod>::default_namespaced(cluster.client.clone())
-                .list(&ListParams::default().labels("app=echo"))
-                .await?;
-            let used: Vec<_> =
-                pods.items.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
-            for node in &cluster.plan.nodes {
-                ensure!(used.iter().filter(|name| **name == node.name).count() == 2, "{name}: {used:?}");
-            }
-        }
+    block_on(try_join_all(NAMES.map(a_service_answers))).map(drop)
+}
+
+async fn a_service_answers(name: &str) -> Result<()> {
+    let cluster = with_echo(name).await?;
+    for number in [1, 2] {
+        is_answered(cluster, number).await?;
+    }
+    let pods = Api::<Pod>::default_namespaced(cluster.client.clone())
+        .list(&ListParams::default().labels("app=echo"))
+        .await?;
+    let used: Vec<_> = pods.items.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+    for node in &cluster.plan.nodes {
+        ensure!(used.iter().filter(|name| **name == node.name).count() == 2, "{name}: {used:?}");
+    }
+    Ok(())
+}
+
+/// A pod on the node of that number gets an answer from the other node, to its own address.
+async fn is_answered(cluster: &Cluster, number: usize) -> Result<()> {
+    let caller = format!("caller-{number}");
+    with_shell(cluster, &caller, number).await?;
+    let pod: Pod = Api::default_namespaced(cluster.client.clone()).get(&caller).await?;
+    let address = pod.status.and_then(|status| status.pod_ip).context("the pod has an address")?;
+    let other = cluster.plan.nodes[2 - number].name.as_str();
+    let get = ["exec", &caller, "--", "wget", "-q", "-O-", "http://echo.default.svc.cluster.local"];
+    eventually("an answer from the other node", || async {
+        let answer: Value = serde_json::from_str(&cluster.kubectl(&get).await?)?;
+        let name = cluster.plan.name.as_str();
+        ensure!(answer["cluster"] == name && answer["caller"] == address.as_str(), "{answer}");
+        ensure!(answer["node"] == other, "so far only {answer}");
         Ok(())
     })
+    .await
 }
 
 #[test]

@@ -5,9 +5,13 @@ use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::PeeringState::{Established, None as Unpeered};
 use ferro_api::discovery::{NetworkState, NetworkStatus};
 use ferro_api::net::{IpamStorage, NatMapping, NetworkConfig, TunnelEndpoint};
+use ferro_core::network::pulse::{LEASE, LOOK};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use rig::fuse::Fuse;
 use rig::objects::{await_same, everything};
 use rig::plan::ClusterSpec;
@@ -15,6 +19,7 @@ use rig::site::{NAMESPACE, Site, ferro, knows_itself};
 use rig::topology::Topology;
 use rig::wait::{block_on, eventually};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 const KEYS: [&str; 3] = [
     "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",
@@ -31,6 +36,19 @@ async fn say(site: &Site, key: &str, address: &str) -> Result<()> {
     });
     maps.patch("ferro-gateway", &PatchParams::apply("test"), &Patch::Apply(map)).await?;
     Ok(())
+}
+
+/// Lives in the name of a cluster's gateway, for ever.
+async fn live(admin: Client) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(admin, NAMESPACE);
+    loop {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE},
+            "spec": {"renewTime": MicroTime(Timestamp::now())},
+        });
+        leases.patch(LEASE, &PatchParams::apply("test"), &Patch::Apply(lease)).await?;
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// The tunnel of a site, of which there is one.
@@ -181,6 +199,9 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
             ensure!(stored.service_cidr.as_deref() == Some("10.96.0.0/16"), "{stored:?}");
         }
         let installed = [everything(a).await?, everything(b).await?];
+        // However long all this takes: what a gateway says counts as long as it lives.
+        let mut gateway = JoinSet::new();
+        gateway.spawn(live(rome.admin.clone()));
 
         peer(&rome, &turin).await?;
         shows(&rome, &turin, NetworkState::Pending, "is ferro-gateway running?").await?;
@@ -250,6 +271,11 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
         for site in [&rome, &turin] {
             eventually("nothing is left of the network", || is_parted(site)).await?;
         }
+
+        gateway.shutdown().await;
+        Api::<Lease>::namespaced(rome.admin.clone(), NAMESPACE)
+            .delete(LEASE, &DeleteParams::default())
+            .await?;
 
         // Removed in the midst of it, on both sides.
         peer(&rome, &turin).await?;

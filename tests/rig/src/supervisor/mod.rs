@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures::future::try_join_all;
 use rustix::mount::{MountFlags, mount};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -186,7 +187,7 @@ impl Supervisor {
         client_gone: impl Future<Output = ()>,
     ) -> Result<()> {
         let clusters = self.reserve(specs).await?;
-        let start = futures::future::try_join_all(clusters.iter().map(|cluster| async move {
+        let start = try_join_all(clusters.iter().map(|cluster| async move {
             let name = cluster.plan.name.clone();
             let say = |step: &str| {
                 let _ = progress.send(Reply::Progress { cluster: name.clone(), step: step.into() });
@@ -286,18 +287,13 @@ impl Supervisor {
 
     /// Loads an archive; without names, into every cluster that has nodes.
     async fn load(&self, archive: &Path, names: &[String]) -> Result<()> {
-        for cluster in self.chosen(names).await? {
-            if cluster.plan.bare {
-                ensure!(
-                    names.is_empty(),
-                    "cluster {} is bare: it has no node to load an image into",
-                    cluster.plan.name
-                );
-                continue;
-            }
-            cluster.load(&[archive.to_path_buf()]).await?;
+        let (bare, housing): (Vec<_>, Vec<_>) =
+            self.chosen(names).await?.into_iter().partition(|cluster| cluster.plan.bare);
+        if let Some(cluster) = bare.first().filter(|_| !names.is_empty()) {
+            bail!("cluster {} is bare: it has no node to load an image into", cluster.plan.name);
         }
-        Ok(())
+        let archives = [archive.to_path_buf()];
+        try_join_all(housing.iter().map(|cluster| cluster.load(&archives))).await.map(drop)
     }
 
     async fn control(&self, target: &str, restart: bool) -> Result<()> {

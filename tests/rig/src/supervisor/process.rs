@@ -155,6 +155,8 @@ fn spawn(component: &Component, place: &Place) -> Result<Child> {
         .env_clear()
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .env("HOME", "/root")
+        // Memory is plenty here, and processors are not.
+        .env("GOGC", "400")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

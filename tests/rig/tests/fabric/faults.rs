@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
@@ -105,6 +105,13 @@ async fn containers(cluster: &Cluster, node: &Host) -> Result<BTreeSet<Container
     Ok(found)
 }
 
+/// What a kubelet says of a pod.
+async fn state(cluster: &Cluster, pod: &str) -> Result<String> {
+    let pods: Api<Pod> = Api::all(cluster.client.clone());
+    let named = pods.list(&ListParams::default().fields(&format!("metadata.name={pod}"))).await?;
+    Ok(serde_json::to_string(&named.items.first().map(|pod| &pod.status))?)
+}
+
 /// Waits until others of the same names are ready in place of these.
 async fn await_new(cluster: &Cluster, node: &Host, before: BTreeSet<Container>) -> Result<()> {
     ensure!(!before.is_empty(), "nothing ran there");
@@ -112,7 +119,9 @@ async fn await_new(cluster: &Cluster, node: &Host, before: BTreeSet<Container>) 
         let now = containers(cluster, node).await?;
         for old in &before {
             let is_new = |new: &Container| (&new.pod, &new.name) == (&old.pod, &old.name) && new.id != old.id;
-            ensure!(now.iter().any(is_new), "{} of {} is not there", old.name, old.pod);
+            if !now.iter().any(is_new) {
+                bail!("{} of {} is not there: {}", old.name, old.pod, state(cluster, &old.pod).await?);
+            }
         }
         Ok(())
     })

@@ -6,6 +6,7 @@ mod births;
 mod churn;
 mod conversation;
 mod faults;
+mod figures;
 mod full;
 mod hops;
 mod kernel;
@@ -30,6 +31,7 @@ use rig::topology::{Cluster, Topology};
 use rig::wait::block_on;
 
 use conversation::Conversation;
+use figures::Refused;
 use kernel::{Kernels, OF_GATEWAY};
 use pair::Pair;
 
@@ -81,11 +83,10 @@ async fn install_with(cluster: &Cluster, pools: &[&str]) -> Result<()> {
     install(cluster, &[&SILENT[..], &["--set", "auth.config.allowEmptyToken=true"], pools].concat()).await
 }
 
-/// Installs ferro, and starts those who call and those who answer.
+/// Installs ferro, and meanwhile starts those who call and those who answer.
 async fn set_up(cluster: &Cluster, pools: &[&str]) -> Result<()> {
-    install_with(cluster, pools).await?;
-    pods::start(cluster).await?;
-    pods::start_processes(cluster).await
+    tokio::try_join!(install_with(cluster, pools), pods::start(cluster), pods::start_processes(cluster))
+        .map(drop)
 }
 
 async fn remove(here: &Cluster, there: &Cluster) -> Result<()> {
@@ -105,17 +106,20 @@ fn clusters_are_one_network_whatever_networks_they_have_and_whatever_befalls_the
         let before = try_join_all(all.map(Before::of)).await?;
         tokio::try_join!(set_up(rome, &[]), set_up(turin, &[]), set_up(paris, &OTHER_POOLS))?;
 
-        let equal = Pair::join(rome, turin).await?;
-        let mut disjoint = Pair::join(rome, paris).await?;
+        let (equal, disjoint) = tokio::try_join!(Pair::join(rome, turin), Pair::join(rome, paris))?;
         ensure!(equal.renamed()? == [true; 4], "equal networks keep their names: {:?}", equal.renamed()?);
         ensure!(disjoint.renamed()? == [false; 4], "free networks do not: {:?}", disjoint.renamed()?);
+        // Not side by side: both call from the same pods, of which each pings one at a time, and through one gateway.
         equal.works().await?;
         disjoint.works().await?;
         hops::are_as_named(&equal).await?;
         hops::are_as_named(&disjoint).await?;
         traces::name_what_is_cut(&equal, &disjoint).await?;
         rules::are_shown(&equal).await?;
+        figures::are_shown(&equal).await?;
+        let refused = Refused::until_now(turin).await?;
         strict::hides_what_is_not_published(&equal).await?;
+        refused.are_more().await?;
         full::opens_the_nodes(&equal).await?;
         churn::nobody_else_is_met(&equal).await?;
         memory::outlives_the_controllers(&equal).await?;
@@ -129,15 +133,15 @@ fn clusters_are_one_network_whatever_networks_they_have_and_whatever_befalls_the
         equal.is_open().await?;
         disjoint.is_open().await?;
 
-        equal.part().await?;
         let is_soak = std::env::var_os("SOAK").is_some();
         if is_soak {
-            disjoint = namings::try_the_others(disjoint).await?;
+            equal.part().await?;
+            namings::try_the_others(disjoint).await?.part().await?;
+        } else {
+            tokio::try_join!(equal.part(), disjoint.part())?;
         }
-        disjoint.part().await?;
         try_join_all(before.iter().map(Before::is_unpeered)).await?;
-        remove(rome, turin).await?;
-        remove(rome, paris).await?;
+        tokio::try_join!(remove(rome, turin), remove(rome, paris))?;
         if is_soak {
             births::try_equal_networks(all).await?;
         }

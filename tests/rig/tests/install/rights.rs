@@ -20,6 +20,29 @@ fn as_role(role: &str, node: &str, method: &str, path: &str, body: &Value) -> Re
     Ok(builder.body(if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? })?)
 }
 
+/// Volumes of ours, and claims that stand in for others, and no others.
+async fn of_claims(cluster: &Cluster) -> Result<()> {
+    let volumes = "/api/v1/persistentvolumes?dryRun=All";
+    let volume = |driver: &str| {
+        json!({"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"}, "csi": {"driver": driver, "volumeHandle": "a/b/c"}}})
+    };
+    let claims =
+        |namespace: &str| format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims?dryRun=All");
+    let (own_claims, other_claims) = (claims("liqo"), claims("default"));
+    let claim = || {
+        json!({"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let attempts = [
+        ("ferro-controller", "POST", volumes, volume("storage.liqo.io"), true),
+        ("ferro-controller", "POST", volumes, volume("another.example"), false),
+        ("ferro-controller", "POST", own_claims.as_str(), claim(), true),
+        ("ferro-controller", "POST", &other_claims, claim(), false),
+    ];
+    check_all(cluster, &attempts).await
+}
+
 #[test]
 fn every_role_may_do_its_work_and_no_more() -> Result<()> {
     block_on(async {
@@ -115,6 +138,7 @@ fn every_role_may_do_its_work_and_no_more() -> Result<()> {
         ];
         check_all(cluster, &attempts).await?;
         of_tenants(cluster).await?;
+        of_claims(cluster).await?;
         ferro_says(cluster, &["uninstall", "--yes", "--wait"]).await.map(drop)
     })
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, ensure};
-use ferro_core::network::{Agreement, Naming};
+use ferro_core::network::{Agreement, Asker, Naming};
 use futures::future::join_all;
 use ipnet::IpNet;
 use kube::api::ListParams;
@@ -85,13 +85,14 @@ impl Stage {
             Step::Agree(peer) => self.handle.agree(peer, kept()).await?,
             Step::Release(peer) => self.handle.release(peer).await?,
             Step::Map(peer, from, to) => {
-                let mapped = (from..to).map(|number| self.handle.map(peer, endpoint(number)));
+                let mapped = (from..to).map(|number| self.handle.map(Asker::Caller, peer, endpoint(number)));
                 for (number, address) in (from..to).zip(join_all(mapped).await) {
                     told.map(endpoint(number), address?)?;
                 }
             }
             Step::Unmap(peer, from, to) => {
-                let unmapped = (from..to).map(|number| self.handle.unmap(peer, endpoint(number)));
+                let unmapped =
+                    (from..to).map(|number| self.handle.unmap(Asker::Caller, peer, endpoint(number)));
                 join_all(unmapped).await.into_iter().collect::<Result<(), _>>()?;
             }
         }

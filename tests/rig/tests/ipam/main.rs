@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use ferro_api::net::NatMapping;
 use ferro_api::proto::ipam::{BelongsRequest, GetHomePodIpRequest, MapRequest, MapResponse, UnmapRequest};
+use ferro_core::network::Asker;
 use ferro_fabric::ipam::client::{self, Identity};
 use futures::future::try_join_all;
 use kube::ResourceExt as _;
@@ -279,11 +280,11 @@ fn a_release_forgets_everything() -> Result<()> {
         let stage = Stage::new(16).await?;
         let gateway = stage.gateway(Manner::Promptly).await?;
         stage.meet("turin", 2).await?;
-        stage.handle.map("turin", "172.18.0.1".parse()?).await?;
+        stage.handle.map(Asker::Caller, "turin", "172.18.0.1".parse()?).await?;
         let before = stage.storage().await?.pop().context("no storage")?.spec;
         stage.meet("rome", 1).await?;
         for host in 1..=5_u8 {
-            stage.handle.map("rome", [172, 18, 0, host].into()).await?;
+            stage.handle.map(Asker::Caller, "rome", [172, 18, 0, host].into()).await?;
         }
         stage.handle.release("rome").await?;
         let mut after = stage.storage().await?.pop().context("no storage")?.spec;

@@ -121,9 +121,8 @@ fn clusters_meet_on_the_lan_through_dns_and_by_hand_and_part_without_a_trace() -
         let [rome, naples, milan] =
             [topology.cluster("rome")?, topology.cluster("naples")?, topology.cluster("milan")?];
         let before = at_rest(milan).await?;
-        install(milan, &[&SILENT[..], &["--set", "auth.config.allowEmptyToken=true"]].concat()).await?;
-        install(rome, &ON_LAN).await?;
-        install(naples, &ON_LAN).await?;
+        let silent = [&SILENT[..], &["--set", "auth.config.allowEmptyToken=true"]].concat();
+        tokio::try_join!(install(milan, &silent), install(rome, &ON_LAN), install(naples, &ON_LAN))?;
 
         // On the LAN: no command at all.
         for (cluster, other) in [(rome, "naples"), (naples, "rome")] {

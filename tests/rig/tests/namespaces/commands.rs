@@ -52,7 +52,7 @@ fn a_namespace_goes_there_and_back_by_commands_that_say_what_became_of_it() -> R
         explain(stage).await?;
         change(stage).await?;
         unoffload(stage).await?;
-        stage.unmake("shop").await?;
+        stage.discard("shop").await?;
         stage.label_node(&stage.turin.site, &json!({})).await
     })
 }

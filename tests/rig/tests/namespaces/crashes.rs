@@ -1,7 +1,6 @@
-//! Controllers on both sides that end after their n-th write, here or at the peer, for every n of an offloading that is
-//! made, changed and deleted: whatever was cut off, the next start comes to the same end.
+//! Controllers on both sides that end after their n-th write, here or at the peer, for every n while an offloading is made,
+//! while it is changed and while it is deleted: whatever was cut off, the next start comes to the same end.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +10,7 @@ use ferro_api::virtualkubelet::NamespaceMap;
 use futures::future::try_join_all;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use rig::crashes::{Fuses, Writes, all_of, end_after, most};
 use rig::fuse::Fuse;
 use rig::objects::{await_same, everything};
 use rig::site::{Site, clusters, ferro, knows_itself};
@@ -39,25 +39,28 @@ impl Pair {
     }
 
     /// Offloads, selects nothing, selects all again, and deletes; a controller ends when its fuse breaks, and another
-    /// one starts.
-    async fn cycle(&mut self, fuses: &[Fuse; 2]) -> Result<()> {
-        for (site, fuse) in self.sites().into_iter().zip(fuses) {
-            site.run(fuse.clone()).await?;
-        }
+    /// one starts. Gives what was written.
+    async fn cycle(&mut self, ends: &Writes) -> Result<Writes> {
+        let mut fuses = Fuses::begin(self.sites(), after, ends).await?;
         let offloading = serde_json::from_value(json!({
             "apiVersion": "offloading.liqo.io/v1alpha1", "kind": "NamespaceOffloading",
             "metadata": {"name": "offloading"}, "spec": {},
         }))?;
         self.offloadings().create(&PostParams::default(), &offloading).await?;
-        self.until(fuses, "made", async |pair: &Self| pair.is(OffloadingPhase::Ready, true).await).await?;
+        let phase = OffloadingPhase::Ready;
+        self.until(&mut fuses, "made", async |pair: &Self| pair.is(phase, true).await).await?;
+        fuses.step(self.sites()).await?;
         self.select(&json!([])).await?;
         let phase = OffloadingPhase::NoClusterSelected;
-        self.until(fuses, "unselected", async |pair: &Self| pair.is(phase, false).await).await?;
+        self.until(&mut fuses, "unselected", async |pair: &Self| pair.is(phase, false).await).await?;
+        fuses.step(self.sites()).await?;
         self.select(&json!([{"matchExpressions": [{"key": "liqo.io/type", "operator": "Exists"}]}])).await?;
-        self.until(fuses, "selected", async |pair: &Self| pair.is(OffloadingPhase::Ready, true).await)
-            .await?;
+        let phase = OffloadingPhase::Ready;
+        self.until(&mut fuses, "selected", async |pair: &Self| pair.is(phase, true).await).await?;
+        fuses.step(self.sites()).await?;
         self.offloadings().delete("offloading", &DeleteParams::default()).await?;
-        self.until(fuses, "deleted", async |pair: &Self| pair.is_clear().await).await
+        self.until(&mut fuses, "deleted", async |pair: &Self| pair.is_clear().await).await?;
+        Ok(fuses.written())
     }
 
     async fn select(&self, terms: &Value) -> Result<()> {
@@ -100,17 +103,13 @@ impl Pair {
     /// Waits for a state, and starts again who has ended.
     async fn until(
         &mut self,
-        fuses: &[Fuse; 2],
+        fuses: &mut Fuses<'_>,
         what: &str,
         reached: impl AsyncFn(&Self) -> Result<()>,
     ) -> Result<()> {
         let begin = Instant::now();
         loop {
-            for (site, fuse) in self.sites().into_iter().zip(fuses) {
-                if fuse.is_broken() && !site.was_restarted() {
-                    site.restart().await?;
-                }
-            }
+            fuses.restart(self.sites()).await?;
             match reached(self).await {
                 Ok(()) => return Ok(()),
                 Err(error) if begin.elapsed() > GENEROUSLY => return Err(error.context(what.to_owned())),
@@ -118,22 +117,6 @@ impl Pair {
             }
         }
     }
-}
-
-/// Ends both sides after their n-th write in one cycle; in the long form each of them while the other one lives. So does
-/// whoever did not come so far in the common one, since the other's end has spared it a write.
-async fn end_after(pair: &mut Pair, n: i64, writes: [i64; 2]) -> Result<()> {
-    let mut left = writes.map(|writes| n <= writes);
-    if std::env::var_os("SOAK").is_none() {
-        let fuses = left.map(|is_left| if is_left { after(n) } else { after(-1) });
-        pair.cycle(&fuses).await?;
-        left = [left[0] && !fuses[0].is_broken(), left[1] && !fuses[1].is_broken()];
-    }
-    for side in (0..left.len()).filter(|side| left[*side]) {
-        let fuses = [0, 1].map(|other| if other == side { after(n) } else { after(-1) });
-        pair.cycle(&fuses).await?;
-    }
-    Ok(())
 }
 
 /// Ends after so many writes, here and at the peer; after less than none it never does.
@@ -155,16 +138,12 @@ async fn every_write(part: i64) -> Result<()> {
     rome.reaches(&turin, Established, Unpeered).await?;
     make_namespace(&rome, "wanders").await?;
     let mut pair = Pair { remote: format!("wanders-{}", rome.id().await?), rome, turin };
-    pair.cycle(&[after(-1), after(-1)]).await.context("the first time")?;
+    pair.cycle(&Writes::new()).await.context("the first time")?;
     let before = [everything(a).await?, everything(b).await?];
-    let whole = [after(-1), after(-1)];
-    pair.cycle(&whole).await.context("without any crash")?;
-    let writes = whole.map(|fuse| fuse.written.load(Ordering::SeqCst));
-    ensure!(writes.iter().all(|writes| *writes > 8), "only {writes:?} writes");
-    for n in (1..=writes[0].max(writes[1])).filter(|n| n % PAIRS == part) {
-        let ended = end_after(&mut pair, n, writes).await;
-        ended.with_context(|| format!("ended after write {n} of {writes:?}"))?;
-    }
+    let writes = pair.cycle(&Writes::new()).await.context("without any crash")?;
+    ensure!([0, 1].iter().all(|site| all_of(&writes, *site) > 8), "only {writes:?} writes");
+    let numbers = (1..=most(&writes)).filter(|n| n % PAIRS == part);
+    end_after(numbers, &writes, async |ends: &Writes| pair.cycle(ends).await).await?;
     println!("{name}: ended after its part of {writes:?} writes, and came to the right end every time");
     await_same(a, &before[0]).await?;
     await_same(b, &before[1]).await

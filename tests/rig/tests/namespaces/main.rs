@@ -13,7 +13,7 @@ use ferro_api::offloading::OffloadingPhase;
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
-use stage::{Stage, condition, make_namespace, namespace, on_stage, unmake_namespace};
+use stage::{Stage, condition, discard_namespace, make_namespace, namespace, on_stage};
 
 const USE_CASE: &str =
     include_str!("../../../../examples/seeds/tenancy-4.3-namespaceoffloading-use-case.yaml");
@@ -41,7 +41,7 @@ fn the_manifests_of_the_contract_are_fulfilled_as_they_are_printed() -> Result<(
         stage.patch("ns-test", &json!({"spec": {"podOffloadingStrategy": "Local"}})).await?;
         stage.comes_to("ns-test", Some(OffloadingPhase::Ready)).await?;
         stage.unoffload("ns-test").await?;
-        stage.unmake("ns-test").await?;
+        stage.discard("ns-test").await?;
         stage.label_node(&stage.turin.site, &json!({})).await
     })
 }
@@ -116,7 +116,7 @@ fn a_map_that_somebody_wrote_by_hand_is_left_as_it_is() -> Result<()> {
         let left: Value = serde_json::from_str(&stage.rome.cluster.kubectl(&get).await?)?;
         ensure!(left["spec"] == spec_of(MAP)? && left["metadata"]["generation"] == json!(1), "{left}");
         stage.unoffload("ns-test").await?;
-        stage.unmake("ns-test").await?;
-        unmake_namespace(&stage.rome, place).await
+        stage.discard("ns-test").await?;
+        discard_namespace(&stage.rome, place).await
     })
 }

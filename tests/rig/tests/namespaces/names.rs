@@ -8,7 +8,7 @@ use rig::site::Site;
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, make_namespace, namespace, on_stage, unmake_namespace};
+use crate::stage::{Stage, discard_namespace, make_namespace, namespace, on_stage};
 
 const POLICY: &str = "validatingadmissionpolicybinding";
 
@@ -31,7 +31,7 @@ fn a_name_of_27_characters_is_refused_with_the_number_26() -> Result<()> {
         the_label_is_answered_on_the_namespace(stage, &long).await?;
         the_controller_knows_it_as_well(stage, &long).await?;
         for name in [&long, &fits] {
-            stage.unmake(name).await?;
+            stage.discard(name).await?;
         }
         Ok(())
     })
@@ -116,8 +116,8 @@ fn a_namespace_that_the_provider_has_already_is_untouched_also_after_deletion() 
         }
         let after = [traits_of(turin, "taken").await?, traits_of(turin, "kube-system").await?];
         ensure!(before == after, "{before:?} became {after:?}");
-        stage.unmake("taken").await?;
-        unmake_namespace(turin, "taken").await
+        stage.discard("taken").await?;
+        discard_namespace(turin, "taken").await
     })
 }
 
@@ -145,7 +145,7 @@ fn of_two_namespaces_that_want_one_name_the_older_has_it() -> Result<()> {
         ensure!(traits_of(turin, &later).await? != before, "it is the namespace of another one");
         stage.unoffload(&later).await?;
         for name in ["twin", &later] {
-            stage.unmake(name).await?;
+            stage.discard(name).await?;
         }
         Ok(())
     })

@@ -105,7 +105,7 @@ fn every_selector_means_what_the_scheduler_reads_in_it_and_each_changed_map_is_w
         let counted = written(stage, mark).await?;
         ensure!(counted == expected, "written {counted:?}, expected {expected:?}");
         stage.unoffload("picky").await?;
-        stage.unmake("picky").await?;
+        stage.discard("picky").await?;
         stage.label_node(turin, &json!({})).await?;
         stage.label_node(milan, &json!({})).await
     })
@@ -172,9 +172,9 @@ fn maps_follow_labels_and_nodes_that_come_and_go() -> Result<()> {
         let counted = written(stage, mark).await?;
         ensure!(counted == BTreeMap::from([(map, 1)]), "a label changed: {counted:?}");
 
+        tokio::try_join!(stage.unoffload("one"), stage.unoffload("two"))?;
         for name in ["one", "two"] {
-            stage.unoffload(name).await?;
-            stage.unmake(name).await?;
+            stage.discard(name).await?;
         }
         stage.label_node(turin, &json!({})).await?;
         describe(milan, &Value::Null).await

@@ -96,9 +96,12 @@ impl Stage {
     async fn is_as_before(&self) -> Result<()> {
         self.settles().await?;
         let [rome, turin, milan] = &self.before;
-        await_same(&self.rome.cluster, rome).await?;
-        await_same(&self.turin.site.cluster, turin).await?;
-        await_same(&self.milan.cluster, milan).await
+        tokio::try_join!(
+            await_same(&self.rome.cluster, rome),
+            await_same(&self.turin.site.cluster, turin),
+            await_same(&self.milan.cluster, milan),
+        )
+        .map(drop)
     }
 
     /// What becomes of all that Rome and Turin send to each other. Milan does not reach Rome then either.
@@ -115,7 +118,13 @@ impl Stage {
 
     /// Deletes a namespace, and waits until it is gone.
     pub async fn unmake(&self, name: &str) -> Result<()> {
-        unmake_namespace(&self.rome, name).await
+        self.discard(name).await?;
+        namespace_goes(&self.rome, name).await
+    }
+
+    /// Deletes a namespace at the end of a test, after which all that is left is waited for.
+    pub async fn discard(&self, name: &str) -> Result<()> {
+        discard_namespace(&self.rome, name).await
     }
 
     pub fn offloadings(&self, namespace: &str) -> Api<NamespaceOffloading> {
@@ -264,9 +273,9 @@ pub async fn make_namespace(site: &Site, name: &str) -> Result<()> {
     Ok(())
 }
 
-pub async fn unmake_namespace(site: &Site, name: &str) -> Result<()> {
+pub async fn discard_namespace(site: &Site, name: &str) -> Result<()> {
     Api::<Namespace>::all(site.admin.clone()).delete(name, &DeleteParams::default()).await?;
-    namespace_goes(site, name).await
+    Ok(())
 }
 
 pub async fn namespace_goes(site: &Site, name: &str) -> Result<()> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use ferro_core::network::{Agreement, Ours, PeerTable, Translation};
+use ferro_core::network::{Agreement, Asker, Ours, PeerTable, Translation};
 use ferro_fabric::dataplane::{Engine, PeerPlan, Tun, Wire};
 use ferro_fabric::wireguard::PrivateKey;
 use rig::addresses::offered;
@@ -40,17 +40,18 @@ fn no_wrong_pod_hears_anything_and_no_first_packet_is_lost_while_mappings_churn(
     block_on(async {
         let hub = Hub::start().await?;
         let endpoint: IpAddr = "10.1.0.5".parse()?;
-        let told = hub.handle.map(hub::PEER, endpoint).await?;
+        let told = hub.handle.map(Asker::Caller, hub::PEER, endpoint).await?;
         ensure!(told != old_rule(endpoint)? && hub.external.contains(&told), "A is told {told}");
         let answers = hub.scene.call(told, CALLS, PATIENCE).await?;
         ensure!(answers == endpoint, "{answers} answers at {told}");
-        hub.handle.unmap(hub::PEER, endpoint).await?;
+        hub.handle.unmap(Asker::Caller, hub::PEER, endpoint).await?;
 
         // All is agreed on with the third cluster, and no gateway has a tunnel to it: nothing is said to work.
         for endpoint in ["172.31.0.9".parse()?, "10.0.0.9".parse()?] {
-            let told = hub.handle.map("c", endpoint).await.map_err(|trouble| trouble.to_string());
+            let told =
+                hub.handle.map(Asker::Caller, "c", endpoint).await.map_err(|trouble| trouble.to_string());
             ensure!(told.as_ref().is_err_and(|why| why.contains("no tunnel to c yet")), "{told:?}");
-            hub.handle.unmap("c", endpoint).await?;
+            hub.handle.unmap(Asker::Caller, "c", endpoint).await?;
         }
 
         let tally = walk::all(&hub, seed, connections).await?;

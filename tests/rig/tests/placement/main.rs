@@ -17,6 +17,9 @@ fn without_an_offloaded_namespace_no_pod_is_shown_to_the_webhook() -> Result<()>
     block_on(async {
         let (stage, _turn) = stage().await?;
         ensure!(stage.calls_at_first == 0, "{} pods were shown to it", stage.calls_at_first);
+        ensure!(stage.asked_at_first == 0, "the API server asked it {} times", stage.asked_at_first);
+        // By now there are some, and pods were tried in them.
+        ensure!(stage.asked().await? > 0, "the API server does not count how often it asks");
         Ok(())
     })
 }

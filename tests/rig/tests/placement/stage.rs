@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::names::{labels, taints};
+use ferro_offload::webhook::WEBHOOK;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -36,6 +37,8 @@ pub struct Stage {
     topology: Topology,
     /// Pods that were shown to the webhook before any namespace was offloaded.
     pub calls_at_first: u64,
+    /// The same, as the API server counts them.
+    pub asked_at_first: u64,
     _kubelets: JoinSet<Result<()>>,
 }
 
@@ -57,12 +60,13 @@ impl Stage {
         for (name, region, disk) in OTHERS {
             start_node(cluster, name, region, disk, &mut kubelets).await?;
         }
-        let mut stage = Self { topology, calls_at_first: 0, _kubelets: kubelets };
+        let mut stage = Self { topology, calls_at_first: 0, asked_at_first: 0, _kubelets: kubelets };
         stage.make(PLAIN).await?;
         for number in 0..3 {
             stage.create(PLAIN, &format!("early-{number}"), &json!({})).await?;
         }
         stage.calls_at_first = stage.calls().await?;
+        stage.asked_at_first = stage.asked().await?;
         for strategy in super::table::STRATEGIES {
             stage.offload(&strategy.to_lowercase(), strategy).await?;
         }
@@ -128,13 +132,16 @@ impl Stage {
             let path = format!("/api/v1/namespaces/{INSTALLATION}/pods/{name}:9440/proxy/metrics");
             let metrics = self.cluster()?.kubectl(&["get", "--raw", &path]).await?;
             ensure!(metrics.contains("ferro_api_requests_total"), "{metrics}");
-            let counted = metrics.lines().filter(|line| line.starts_with("ferro_webhook_requests_total{"));
-            for line in counted {
-                let count = line.rsplit(' ').next().context("a figure has a value")?;
-                calls += count.parse::<u64>()?;
-            }
+            calls += total(&metrics, "ferro_webhook_requests_total{", "")?;
         }
         Ok(calls)
+    }
+
+    /// How many pods the API server says it has shown to the webhook, whether that answered or not.
+    pub async fn asked(&self) -> Result<u64> {
+        let metrics = self.cluster()?.kubectl(&["get", "--raw", "/metrics"]).await?;
+        ensure!(metrics.contains("apiserver_request_total{"), "the API server counts nothing");
+        total(&metrics, "apiserver_admission_webhook_request_total{", &format!("name=\"{WEBHOOK}\""))
     }
 
     /// The pods of the controller.
@@ -143,6 +150,16 @@ impl Stage {
         let pods = self.pods(INSTALLATION)?.list(&of_controller).await?;
         Ok(pods.iter().map(Pod::name_any).collect())
     }
+}
+
+/// The sum of all counters that begin like this and have this label.
+fn total(metrics: &str, counter: &str, label: &str) -> Result<u64> {
+    let mut total = 0;
+    for line in metrics.lines().filter(|line| line.starts_with(counter) && line.contains(label)) {
+        let count = line.rsplit(' ').next().context("a figure has a value")?;
+        total += count.parse::<u64>().with_context(|| format!("{line} is no count"))?;
+    }
+    Ok(total)
 }
 
 /// A pod that does nothing, with these wishes.

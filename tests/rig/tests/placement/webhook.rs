@@ -37,11 +37,13 @@ async fn is_admitted(stage: &Stage, name: &str) -> Result<()> {
 fn pods_are_shown_to_the_webhook_only_where_somebody_offloaded_their_namespace() -> Result<()> {
     block_on(async {
         let (stage, _turn) = stage().await?;
-        let before = stage.calls().await?;
+        let (calls, asked) = (stage.calls().await?, stage.asked().await?);
         stage.create(PLAIN, "unseen", &json!({})).await?;
-        ensure!(stage.calls().await? == before, "a pod of another namespace was shown to it");
+        ensure!(stage.calls().await? == calls, "a pod of another namespace was shown to it");
+        ensure!(stage.asked().await? == asked, "it was asked about a pod of another namespace");
         stage.create("remote", "seen", &json!({})).await?;
-        ensure!(stage.calls().await? > before, "a pod of an offloaded namespace was not shown to it");
+        ensure!(stage.calls().await? > calls, "a pod of an offloaded namespace was not shown to it");
+        ensure!(stage.asked().await? > asked, "it was not asked about a pod of an offloaded namespace");
         Ok(())
     })
 }

@@ -1,78 +1,265 @@
-//! What befalls pods, controllers and the wire between the clusters.
+//! What befalls pods, controllers, API servers and the wire between the clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use rig::census::Census;
 use rig::lan::Loss;
+use rig::topology::Cluster;
 use rig::wait::eventually;
 
-use crate::stage::{AWAY, Stage, is_ready};
-use crate::workloads::deployment;
+use crate::deployments::{FIRST, settled};
+use crate::stage::{AWAY, BOTH, Stage, WEB, is_ready, is_soak, names, running, uids};
+use crate::workloads::{EACH, deployment, shell, spread};
 
-fn uids(pods: &[Pod]) -> Vec<String> {
-    let mut uids: Vec<String> = pods.iter().filter_map(Pod::uid).collect();
-    uids.sort();
-    uids
-}
+/// Within so long after a cut nobody is sent to a pod that cannot be reached: probes notice it, long before anything else.
+const SECONDS: Duration = Duration::from_secs(12);
 
-pub async fn a_lost_pod_is_made_again_over_there(stage: &Stage) -> Result<()> {
-    let here = uids(&stage.await_ready("web", 2).await?);
-    let victim = stage.there("web").await?.into_iter().next().context("nothing runs")?;
-    stage
-        .turin()?
-        .kubectl(&["-n", &stage.there, "delete", "pod", &victim.name_any(), "--wait=false"])
-        .await?;
+/// Deletes a pod over there, and waits until another one runs in its place.
+async fn lose(stage: &Stage, app: &str) -> Result<()> {
+    let before = stage.there(app).await?;
+    let victim = before.first().context("nothing runs")?;
+    let (name, uid) = (victim.name_any(), victim.uid().unwrap_or_default());
+    let turin = stage.turin()?;
+    turin.kubectl(&["-n", &stage.there, "delete", "pod", &name, "--wait=false"]).await?;
     eventually("there is another one over there", || async {
-        let there = stage.there("web").await?;
-        ensure!(
-            there.len() == 2 && !uids(&there).contains(&victim.uid().unwrap_or_default()),
-            "{:?}",
-            uids(&there)
-        );
+        let there = stage.there(app).await?;
+        ensure!(names(&there) == names(&before), "{:?}", names(&there));
+        ensure!(!uids(&there).contains(&uid), "it is still there");
+        ensure!(there.iter().all(is_ready), "not all are ready");
+        Ok(())
+    })
+    .await
+}
+
+pub async fn a_lost_pod_is_made_again_where_its_policy_allows(stage: &Stage) -> Result<()> {
+    let (census, here) = (Census::of("CLUSTER=web"), uids(&stage.await_ready("web", WEB).await?));
+    stage.rome()?.apply(&shell("once", "Never", "sleep 1000")).await?;
+    lose(stage, "web").await?;
+    ensure!(uids(&stage.await_ready("web", WEB).await?) == here, "the pods at home are others");
+    eventually("home reports it", || async {
+        let restarts = "jsonpath={.items[*].status.containerStatuses[0].restartCount}";
+        let counts = stage.kubectl(AWAY, &["get", "pods", "-l", "app=web", "-o", restarts]).await?;
+        ensure!(counts.split_whitespace().any(|count| count != "0"), "{counts}");
         Ok(())
     })
     .await?;
-    ensure!(uids(&stage.await_ready("web", 2).await?) == here, "the pods at home are others");
-    Ok(())
+    // What must not run twice is not made again.
+    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/once", "--timeout=180s"]).await?;
+    let delete = ["-n", &stage.there, "delete", "pod", "once", "--grace-period=0", "--force", "--wait=false"];
+    stage.turin()?.kubectl(&delete).await?;
+    let reason = "jsonpath={.status.phase}/{.status.reason}";
+    stage.says(AWAY, &["get", "pod", "once", "-o", reason], "Failed/RemotePodLost").await?;
+    stage.kubectl(AWAY, &["delete", "pod", "once", "--timeout=180s"]).await?;
+    stage.await_gone("once").await?;
+    census.end()
 }
 
-pub async fn pods_run_on_while_the_clusters_are_cut_apart(stage: &Stage) -> Result<()> {
-    let (here, there) = (uids(&stage.await_ready("web", 2).await?), uids(&stage.there("web").await?));
-    stage.topology().cut("rome", "turin", Loss::CUT, false).await?;
-    eventually("pods that cannot be reached are not ready", || async {
-        let pods = stage.here(AWAY, "web").await?;
-        ensure!(!pods.iter().any(is_ready), "some are ready");
+/// Whom the Service of `web` sends clients to.
+async fn is_served(stage: &Stage) -> Result<usize> {
+    let ready = "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].targetRef.name}";
+    let slices = ["get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", ready];
+    Ok(stage.kubectl(AWAY, &slices).await?.split_whitespace().count())
+}
+
+async fn await_served(stage: &Stage, count: usize) -> Result<()> {
+    eventually(&format!("{count} pods are served"), || async {
+        let served = is_served(stage).await?;
+        ensure!(served == count, "{served} are");
         Ok(())
     })
-    .await?;
-    ensure!(uids(&stage.there("web").await?) == there, "others run over there");
-    stage.topology().heal("rome", "turin").await?;
-    ensure!(uids(&stage.await_ready("web", 2).await?) == here, "the pods at home are others");
-    ensure!(uids(&stage.there("web").await?) == there, "others run over there");
-    Ok(())
+    .await
 }
 
-pub async fn kills_of_either_controller_leave_nothing_wrong(stage: &Stage) -> Result<()> {
-    let rome = stage.rome()?;
-    let kill = [
-        "-n",
-        "liqo",
-        "delete",
-        "pods",
-        "-l",
-        "app.kubernetes.io/name=ferro-controller",
-        "--grace-period=0",
-        "--force",
-        "--wait=false",
-    ];
-    for (round, cluster) in [stage.turin()?, rome, stage.turin()?].into_iter().enumerate() {
-        let name = format!("many-{round}");
-        rome.apply(&deployment(AWAY, &name, 5)).await?;
-        cluster.kubectl(&kill).await?;
-        stage.await_ready(&name, 5).await?;
-        stage.kubectl(AWAY, &["delete", "deployment", &name, "--wait=false"]).await?;
-        cluster.kubectl(&kill).await?;
-        stage.await_gone(&name).await?;
+/// What must not change of a Deployment: its pods at home, and the containers that run for them, wherever they do.
+struct Steady {
+    namespace: &'static str,
+    app: &'static str,
+    uids: BTreeSet<String>,
+    containers: BTreeMap<u32, String>,
+}
+
+impl Steady {
+    /// As it is now.
+    fn of(namespace: &'static str, app: &'static str, pods: &[Pod]) -> Result<Self> {
+        let (uids, containers) = (uids(pods), running(app));
+        ensure!(containers.len() == pods.len(), "{} pods of {app} have {containers:?}", pods.len());
+        Ok(Self { namespace, app, uids, containers })
     }
-    stage.await_ready("web", 2).await.map(drop)
+
+    /// An error if anything is other than it was.
+    async fn stays(&self, stage: &Stage) -> Result<()> {
+        let Self { namespace, app, uids: before, containers } = self;
+        let now = running(app);
+        ensure!(now == *containers, "others of {app} run than before: {now:?}, {containers:?}");
+        ensure!(uids(&stage.here(namespace, app).await?) == *before, "the pods of {app} at home are others");
+        Ok(())
+    }
+}
+
+/// Cuts the clusters apart, long enough for the node to be lost, and heals them.
+pub async fn pods_run_on_while_the_clusters_are_cut_apart(stage: &Stage) -> Result<()> {
+    let cut = Duration::from_secs(if is_soak() { 600 } else { 30 });
+    let (turin, census) = (stage.turin()?, Census::of("CLUSTER=web"));
+    stage.rome()?.apply(&spread(BOTH, "wide", EACH)).await?;
+    stage.kubectl(AWAY, &["expose", "deployment", "web", "--port=8080"]).await?;
+    await_served(stage, WEB).await?;
+    let web = Steady::of(AWAY, "web", &stage.await_ready("web", WEB).await?)?;
+    let wide = Steady::of(BOTH, "wide", &settled(stage, "wide", EACH, FIRST).await?)?;
+    let there = uids(&stage.there("web").await?);
+
+    stage.topology().cut("rome", "turin", Loss::CUT, false).await?;
+    let begin = Instant::now();
+    let others = async {
+        await_served(stage, 0).await?;
+        println!("no endpoint is ready {:.1?} after the cut", begin.elapsed());
+        ensure!(begin.elapsed() < SECONDS, "clients are sent nowhere for {:.1?}", begin.elapsed());
+        a_pod_comes_to_milan(stage).await
+    };
+    let steady = async {
+        while begin.elapsed() < cut {
+            web.stays(stage).await?;
+            wide.stays(stage).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::try_join!(others, steady)?;
+    ensure!(uids(&stage.there("web").await?) == there, "others run over there");
+    // What happens meanwhile is past what an API server that was started again still knows (410 Gone).
+    lose(stage, "web").await?;
+    stage.topology().kill("turin/kube-apiserver").await?;
+    stage.topology().restart("turin/kube-apiserver").await?;
+    eventually("it answers", || async { turin.kubectl(&["get", "namespaces"]).await }).await?;
+
+    stage.topology().heal("rome", "turin").await?;
+    ensure!(uids(&stage.await_ready("web", WEB).await?) == web.uids, "the pods at home are others");
+    await_served(stage, WEB).await?;
+    ensure!(running("web").len() == WEB, "{:?}", running("web"));
+    settled(stage, "wide", EACH, FIRST).await?;
+    wide.stays(stage).await?;
+    stage.kubectl(AWAY, &["delete", "service", "web"]).await?;
+    stage.kubectl(BOTH, &["delete", "deployment", "wide", "--timeout=180s"]).await?;
+    settled(stage, "wide", 0, FIRST).await?;
+    census.end()
+}
+
+/// A pod is made on the peer that is not cut off, as if the other one were not there.
+async fn a_pod_comes_to_milan(stage: &Stage) -> Result<()> {
+    let node = stage.node_of("milan").await?;
+    let there = format!("  nodeSelector: {{kubernetes.io/hostname: {node}}}\n  containers:");
+    let pod = shell("unmoved", "Always", "sleep 1000").replace("  containers:", &there);
+    let pod = pod.replace(&format!("namespace: {AWAY}"), &format!("namespace: {BOTH}"));
+    let begin = Instant::now();
+    stage.rome()?.apply(&pod).await?;
+    stage.kubectl(BOTH, &["wait", "--for=condition=Ready", "pod/unmoved", "--timeout=60s"]).await?;
+    println!("a pod on milan is ready after {:.1?} while turin is cut off", begin.elapsed());
+    let there = stage.at(stage.milan()?, BOTH, "unmoved").await?;
+    ensure!(there.len() == 1, "{} pods of it are on milan", there.len());
+    stage.kubectl(BOTH, &["delete", "pod", "unmoved", "--timeout=180s"]).await.map(drop)
+}
+
+/// Nobody can ask turin anything for longer than its node is waited for.
+pub async fn nothing_restarts_while_the_api_server_of_the_provider_is_down(stage: &Stage) -> Result<()> {
+    let (here, before) = (uids(&stage.await_ready("web", WEB).await?), running("web"));
+    stage.topology().kill("turin/kube-apiserver").await?;
+    let ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+    eventually("the node is not ready", || async {
+        let ready = stage.rome()?.kubectl(&["get", "node", &stage.node, "-o", ready]).await?;
+        ensure!(ready != "True", "{ready}");
+        Ok(())
+    })
+    .await?;
+    ensure!(running("web") == before, "others run than before: {:?}, {before:?}", running("web"));
+    stage.topology().restart("turin/kube-apiserver").await?;
+    ensure!(uids(&stage.await_ready("web", WEB).await?) == here, "the pods at home are others");
+    ensure!(running("web") == before, "others run than before: {:?}, {before:?}", running("web"));
+    Ok(())
+}
+
+/// Nobody looks after the pods of a node whose kubelet is dead. They run on, and who asks for a log is told why there is
+/// none. A cluster gives up such a node after 50 s; the long form waits for that.
+pub async fn a_dead_kubelet_of_the_provider_is_seen_at_home(stage: &Stage) -> Result<()> {
+    let pods = stage.await_ready("web", WEB).await?;
+    let web = Steady::of(AWAY, "web", &pods)?;
+    let log = ["logs", &format!("pod/{}", pods[0].name_any()), "--tail=1"];
+    stage.topology().kill("turin/kubelet").await?;
+    let seen = async {
+        eventually("it is told why there is no log", || async {
+            let refused = stage.kubectl(AWAY, &log).await.err().context("there is one")?;
+            ensure!(refused.to_string().contains("connection refused"), "{refused:#}");
+            Ok(())
+        })
+        .await?;
+        if is_soak() {
+            await_unready(stage).await?;
+        }
+        web.stays(stage).await
+    }
+    .await;
+    stage.topology().restart("turin/kubelet").await?;
+    seen?;
+    eventually("there is a log again", || stage.kubectl(AWAY, &log)).await?;
+    stage.await_ready("web", WEB).await?;
+    web.stays(stage).await
+}
+
+/// Waits until pods whose node over there is dead are not ready, and say why.
+async fn await_unready(stage: &Stage) -> Result<()> {
+    eventually("the pods of the dead node are not ready", || async {
+        let pods = stage.here(AWAY, "web").await?;
+        ensure!(!pods.iter().any(is_ready), "some are");
+        let described = stage.kubectl(AWAY, &["describe", "pods", "-l", "app=web"]).await?;
+        ensure!(described.contains("NodeNotReady"), "{described}");
+        Ok(())
+    })
+    .await
+}
+
+/// The provider needs nobody to keep pods alive.
+pub async fn pods_are_kept_alive_while_the_controller_of_home_is_away(stage: &Stage) -> Result<()> {
+    let away = Duration::from_secs(if is_soak() { 60 } else { 10 });
+    let (census, here) = (Census::of("CLUSTER=web"), uids(&stage.await_ready("web", WEB).await?));
+    let scale = |count: usize| format!("--replicas={count}");
+    stage.kubectl("liqo", &["scale", "deployment/ferro-controller", &scale(0)]).await?;
+    let wait = ["wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=ferro-controller"];
+    stage.kubectl("liqo", &[&wait[..], &["--timeout=180s"]].concat()).await?;
+    let begin = Instant::now();
+    lose(stage, "web").await?;
+    tokio::time::sleep(away.saturating_sub(begin.elapsed())).await;
+    ensure!(running("web").len() == WEB, "{:?}", running("web"));
+    stage.kubectl("liqo", &["scale", "deployment/ferro-controller", &scale(2)]).await?;
+    ensure!(uids(&stage.await_ready("web", WEB).await?) == here, "the pods at home are others");
+    stage.kubectl("liqo", &["rollout", "status", "deployment/ferro-controller", "--timeout=180s"]).await?;
+    census.end()
+}
+
+/// Ends the controllers of a cluster, as a power cut would.
+pub async fn kill_controllers(cluster: &Cluster) -> Result<()> {
+    // A node sees its own processes only. One that has not started again yet is dead already.
+    _ = cluster.on_node(1, &["pkill", "-KILL", "-f", "^/ferro controller"]).await;
+    Ok(())
+}
+
+/// Pods come and go while controllers of either side are killed in turn, at ever other moments: three times each, at least.
+pub async fn kills_of_either_controller_leave_nothing_wrong(stage: &Stage) -> Result<()> {
+    let (kills, most) = if is_soak() { (50, 50) } else { (6, 6) };
+    let (rome, turin, census) = (stage.rome()?, stage.turin()?, Census::of("CLUSTER=many"));
+    rome.apply(&deployment(AWAY, "many", most)).await?;
+    for round in 0..kills {
+        let (cluster, count) = if round % 2 == 0 { (turin, most / 2) } else { (rome, most) };
+        stage.kubectl(AWAY, &["scale", "deployment/many", &format!("--replicas={count}")]).await?;
+        tokio::time::sleep(Duration::from_millis(137 * round % 2000)).await;
+        kill_controllers(cluster).await?;
+        stage.await_ready("many", count).await.with_context(|| format!("after kill {}", round + 1))?;
+    }
+    let delete = ["delete", "deployment", "many", "--wait=false"];
+    tokio::try_join!(stage.kubectl(AWAY, &delete), kill_controllers(rome), kill_controllers(turin))?;
+    stage.await_gone("many").await?;
+    ensure!(running("many").is_empty(), "containers are left: {:?}", running("many"));
+    stage.await_ready("web", WEB).await?;
+    census.end()
 }

@@ -8,6 +8,7 @@ mod delegation;
 mod furniture;
 mod leaving;
 mod limits;
+mod shadows;
 mod stage;
 
 use std::collections::BTreeMap;

@@ -81,6 +81,8 @@ impl Stage {
             let spec = TenantSpec { cluster: tenant.spec.cluster.clone(), ..TenantSpec::default() };
             let nothing = Tenant { spec, ..tenant };
             self.tenants().replace(&consumer.id, &PostParams::default(), &nothing).await?;
+        }
+        for consumer in [&self.rome, &self.milan] {
             eventually("its namespaces are gone", || async {
                 let left = self.namespaces_of(consumer).await?;
                 ensure!(left.is_empty(), "{left:?}");
@@ -158,14 +160,20 @@ impl Consumer {
             "apiVersion": "virtualkubelet.liqo.io/v1alpha1", "kind": "NamespaceMap",
             "metadata": {"name": self.id, "labels": self.marks()}, "spec": {"desiredMapping": desired},
         }))?;
-        match self.maps().get_opt(&self.id).await? {
-            None => _ = self.maps().create(&PostParams::default(), &map).await?,
-            Some(present) => {
-                let map = NamespaceMap { spec: map.spec, ..present };
-                self.maps().replace(&self.id, &PostParams::default(), &map).await?;
+        loop {
+            let asked = match self.maps().get_opt(&self.id).await? {
+                None => self.maps().create(&PostParams::default(), &map).await,
+                Some(present) => {
+                    let map = NamespaceMap { spec: map.spec.clone(), ..present };
+                    self.maps().replace(&self.id, &PostParams::default(), &map).await
+                }
+            };
+            match asked {
+                // Turin has shown something in it meanwhile.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                asked => return asked.map(drop).map_err(Into::into),
             }
         }
-        Ok(())
     }
 
     /// Asks for these namespaces, and waits until all of them may be used.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use ferro_api::net::{IpamStorage, NatMapping};
 use ferro_api::proto::ipam::MapRequest;
 use ferro_api::proto::ipam::ipam_client::IpamClient;
+use ferro_core::network::Asker;
 use ferro_fabric::ipam::client::{self, Channel};
 use ferro_fabric::ipam::{Handle, Metrics, serve, start_counted};
 use ferro_fabric::wireguard::PrivateKey;
@@ -266,8 +267,9 @@ async fn await_gateway(admin: &Client, handle: &Handle) -> Result<()> {
     }
     let endpoint = Variant::Distinct.endpoint(5, 0);
     for peer in PEERS {
-        eventually("the gateway follows", || async { Ok(handle.map(peer, endpoint).await?) }).await?;
-        handle.unmap(peer, endpoint).await?;
+        eventually("the gateway follows", || async { Ok(handle.map(Asker::Caller, peer, endpoint).await?) })
+            .await?;
+        handle.unmap(Asker::Caller, peer, endpoint).await?;
     }
     Ok(())
 }

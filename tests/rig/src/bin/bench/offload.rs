@@ -1,16 +1,20 @@
 //! Figures of offloaded namespaces, by the method of the thesis on tenancy (8.1), beside the algorithm that it measured.
 //!
 //! Both work on one API server, first the one and then the other, since each has work with what the other one does. The
-//! audit log tells their requests apart, by the names of their users.
+//! audit log tells their requests apart, by the names of their users. What one namespace after the other costs is measured
+//! from rest to rest: what was left to do before does not count, and what is held back meanwhile does.
 
 mod ours;
 mod seed;
 mod stage;
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ferro_runtime::shutdown::Tasks;
+use rig::audit::Asked;
 use serde_json::json;
 
 use self::stage::{Map, Stage};
@@ -24,6 +28,8 @@ const CLUSTERS: [usize; 10] = [5, 10, 15, 20, 25, 30, 35, 40, 45, 50];
 const NAMESPACES: usize = 100;
 /// How many of them are compared at either end.
 const AT_AN_END: usize = 10;
+/// So many sorts of requests are listed, beginning with the most frequent one.
+const SORTS: usize = 10;
 /// How many namespaces the seed's algorithm checks at a time.
 const WORKERS: [usize; 2] = [1, 5];
 /// Numbers of virtual nodes, all of which one namespace is offloaded to.
@@ -107,16 +113,34 @@ async fn maps_of_ours(stage: &Stage, clusters: &[Cost], calls: usize) -> Result<
 
 /// Asks one map for one namespace after the other; gives how many requests that took.
 async fn one_by_one(stage: &Stage, name: &str, side: &str, map: &Map) -> Result<usize> {
+    stage.until_quiet(side).await?;
     let mark = stage.audit.mark().await?;
     let mut course = Vec::new();
     for number in 1..=NAMESPACES {
         course.push(stage.ask_for(std::slice::from_ref(map), &format!("one-{number}")).await?);
     }
-    let calls = stage.calls(side, mark).await?;
-    print_course(&format!("offload.namespaces.{name}"), &course, side == OURS);
+    stage.until_quiet(side).await?;
+    let asked = stage.asked(side, mark).await?;
+    let (name, calls) = (format!("offload.namespaces.{name}"), asked.len());
+    print_course(&name, &course, side == OURS);
     let each = ratio(calls, NAMESPACES);
-    println!("offload.namespaces.{name}.calls {calls} for {NAMESPACES} namespaces ({each:.1} each)");
+    println!("{name}.calls {calls} for {NAMESPACES} namespaces ({each:.1} each)");
+    print_sorts(&name, &asked);
     Ok(calls)
+}
+
+/// What requests are for, by verb and resource.
+fn print_sorts(name: &str, asked: &[Asked]) {
+    let mut sorts: BTreeMap<String, usize> = BTreeMap::new();
+    for Asked { verb, resource, subresource, .. } in asked {
+        let part = subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
+        *sorts.entry(format!("{verb}.{resource}{part}")).or_default() += 1;
+    }
+    let mut sorts: Vec<(String, usize)> = sorts.into_iter().collect();
+    sorts.sort_by_key(|(_, count)| Reverse(*count));
+    for (sort, count) in sorts.iter().take(SORTS) {
+        println!("{name}.calls.{sort} {count} of them");
+    }
 }
 
 /// How long it took in all for each ten more, and whether the last ones took longer than the first ones.

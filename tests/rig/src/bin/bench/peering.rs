@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
-use rig::installation::{ON_LAN, SILENT, ferro, install, load_release};
+use rig::installation::{ON_LAN, SILENT, ferro, install, load};
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
 use rig::wait::eventually;
@@ -25,7 +25,7 @@ pub async fn run() -> Result<()> {
     let bare = ClusterSpec { bare: true, ..ClusterSpec::named("simulated") };
     let specs = vec![ClusterSpec::named("rome"), ClusterSpec::named("turin"), bare];
     let topology = Topology::up("bench-peering", specs).await?;
-    load_release(&topology, &|step| eprintln!("{step}")).await?;
+    load(&topology).await?;
     let (rome, turin) = (topology.cluster("rome")?, topology.cluster("turin")?);
     for cluster in [rome, turin] {
         install(cluster, &SILENT).await?;
@@ -82,14 +82,14 @@ async fn at_rest(rome: &Cluster) -> Result<()> {
     let asked: BTreeMap<String, u64> = self::requests(rome).await?;
     for role in processes::ROLES {
         let of_role = after.iter().filter(|usage| usage.role == role);
-        let most = of_role.map(|usage| usage.resident_kib).max().unwrap_or_default();
+        let most = of_role.map(|usage| usage.memory.resident).max().unwrap_or_default();
         println!("memory.{role} {:.1} MiB", mib(most));
     }
     println!(
         "memory.cluster {:.1} MiB (goal 30; best existing system 507 for a pair)",
         mib(total(&after)) / 2.0
     );
-    let shares: u64 = after.iter().map(|usage| usage.share_kib).sum();
+    let shares: u64 = after.iter().map(|usage| usage.memory.share).sum();
     println!("memory.cluster.shared {:.1} MiB (what the processes share counted once)", mib(shares) / 2.0);
     let cpu = |usages: &[Usage]| usages.iter().map(|usage| usage.cpu).sum::<Duration>();
     let spent = cpu(&after).saturating_sub(cpu(&before)).as_secs_f64();
@@ -104,7 +104,7 @@ async fn at_rest(rome: &Cluster) -> Result<()> {
 }
 
 fn total(usages: &[Usage]) -> u64 {
-    usages.iter().map(|usage| usage.resident_kib).sum()
+    usages.iter().map(|usage| usage.memory.resident).sum()
 }
 
 fn mib(kib: u64) -> f64 {
@@ -134,7 +134,7 @@ async fn growth(rome: &Cluster, simulated: &Cluster) -> Result<()> {
     let controller = || async {
         let roles = processes::roles()?;
         anyhow::Ok(
-            roles.iter().filter(|usage| usage.role == "controller").map(|usage| usage.resident_kib).max(),
+            roles.iter().filter(|usage| usage.role == "controller").map(|usage| usage.memory.resident).max(),
         )
     };
     let applied = ferro(rome, &["crds"]).await?;

@@ -1,5 +1,7 @@
 //! What the processes of ferro take of this machine, from /proc.
 
+use std::iter::Sum;
+use std::ops::Add;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,10 +13,38 @@ pub const ROLES: [&str; 4] = ["controller", "auth", "node", "gateway"];
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     pub role: String,
-    pub resident_kib: u64,
-    /// The same, with what several processes share counted once among them: the program itself, mostly.
-    pub share_kib: u64,
+    /// The cluster of the rig that it runs in.
+    pub cluster: String,
+    pub memory: Memory,
     pub cpu: Duration,
+}
+
+/// Memory in KiB.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    pub resident: u64,
+    /// The same, with what several processes share counted once among them: the program itself, mostly.
+    pub share: u64,
+    /// What is in no file: heap and stacks.
+    pub anonymous: u64,
+}
+
+impl Add for Memory {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            resident: self.resident + other.resident,
+            share: self.share + other.share,
+            anonymous: self.anonymous + other.anonymous,
+        }
+    }
+}
+
+impl Sum for Memory {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
 }
 
 /// All roles of ferro that run on this machine.
@@ -23,14 +53,17 @@ pub fn roles() -> Result<Vec<Usage>> {
     for entry in std::fs::read_dir("/proc").context("no /proc")? {
         let folder = entry?.path();
         // A process may end while it is looked at.
-        if let Ok(line) = std::fs::read_to_string(folder.join("cmdline"))
-            && let Some(role) = role(&line)
-            && let (Ok(status), Ok(stat)) =
-                (std::fs::read_to_string(folder.join("status")), std::fs::read_to_string(folder.join("stat")))
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+        if let Some(role) = read("cmdline").and_then(|line| role(&line))
+            && let (Some(status), Some(stat), Some(groups)) = (read("status"), read("stat"), read("cgroup"))
         {
-            let rollup = std::fs::read_to_string(folder.join("smaps_rollup")).unwrap_or_default();
-            let (resident_kib, share_kib) = (field(&status, "VmRSS:"), field(&rollup, "Pss:"));
-            found.push(Usage { role, resident_kib, share_kib, cpu: cpu(&stat) });
+            let rollup = read("smaps_rollup").unwrap_or_default();
+            let memory = Memory {
+                resident: field(&status, "VmRSS:"),
+                share: field(&rollup, "Pss:"),
+                anonymous: field(&status, "RssAnon:"),
+            };
+            found.push(Usage { role, cluster: cluster(&groups), memory, cpu: cpu(&stat) });
         }
     }
     Ok(found)
@@ -41,6 +74,12 @@ fn role(line: &str) -> Option<String> {
     let is_ferro = words.next()?.ends_with("ferro");
     let role = words.next().filter(|role| ROLES.contains(role))?;
     is_ferro.then(|| role.to_owned())
+}
+
+/// The groups of a rig are named after it, its clusters and their nodes.
+fn cluster(groups: &str) -> String {
+    let below = groups.split_once("/ferro-rig/").map(|(_, below)| below);
+    below.and_then(|below| below.split('/').nth(1)).unwrap_or_default().to_owned()
 }
 
 fn field(text: &str, name: &str) -> u64 {

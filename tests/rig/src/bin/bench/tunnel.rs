@@ -14,6 +14,8 @@ use crate::pair::{CALLED, Pair, Times};
 
 const ROUNDS: usize = 5;
 const FLOOD: Duration = Duration::from_secs(4);
+/// Between two turns.
+const REST: Duration = Duration::from_secs(1);
 const PINGS: usize = 2_000;
 const STREAMS: [usize; 2] = [1, 4];
 /// How long a datagram may be under way.
@@ -55,15 +57,23 @@ pub fn run() -> Result<()> {
     ];
     let mut rounds = Rounds(BTreeMap::new());
     for round in 0..ROUNDS {
-        for turn in 0..pairs.len() {
-            // Nobody always comes after the same one.
-            let (name, pair) = &pairs[(round + turn) % pairs.len()];
+        for place in order(round, pairs.len()) {
+            let (name, pair) = &pairs[place];
+            // Whoever was before may still put its memory in order.
+            thread::sleep(REST);
             let figures = measure(pair).with_context(|| format!("round {round} of {name}"))?;
             rounds.0.entry(*name).or_default().push(figures);
         }
     }
     rounds.print(&pairs.map(|(name, _)| name));
     Ok(())
+}
+
+/// In which order pairs have their turn. Of a prime number of them, nobody comes after the same one twice until all have
+/// been before it.
+fn order(round: usize, pairs: usize) -> impl Iterator<Item = usize> {
+    let stride = 1 + round % (pairs - 1);
+    (0..pairs).map(move |turn| (round + turn * stride) % pairs)
 }
 
 impl Rounds {
@@ -206,4 +216,22 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_four_rounds_nobody_comes_after_the_same_one_twice() {
+        let mut neighbours: Vec<_> = (0..4)
+            .flat_map(|round| {
+                let turns: Vec<_> = order(round, 5).collect();
+                turns.windows(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
+            })
+            .collect();
+        neighbours.sort_unstable();
+        neighbours.dedup();
+        assert_eq!(neighbours.len(), 16);
+    }
 }

@@ -1,10 +1,12 @@
 //! This project's side: its controllers in this process, as the role starts them, and the peers that they have to see.
 
 use anyhow::{Context, Result, ensure};
+use ferro_api::config::ClusterConfig;
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::labels;
 use ferro_api::tenancy::Tenant;
 use ferro_core::auth::UserName;
+use ferro_offload::occupancy::Occupancy;
 use ferro_offload::{namespaces, tenants};
 use ferro_peering::home::Home;
 use ferro_peering::{controller, identity, tenant};
@@ -20,10 +22,13 @@ use serde_json::{Value, json};
 use super::stage::{Map, Stage};
 
 const NAMESPACE: &str = "liqo";
+/// Where others would reach the auth service of this cluster, if there were one.
+const AUTH: &str = "https://192.0.2.1:30443";
 
 /// Starts what makes the namespaces that consumers ask for, and gives the identifier of this cluster.
 pub async fn provide(tasks: &Tasks, stage: &Stage, client: Client) -> Result<String> {
     stage.make_namespace(NAMESPACE).await?;
+    configure(&stage.admin).await?;
     let maps: Api<ConfigMap> = Api::namespaced(stage.admin.clone(), NAMESPACE);
     eventually("the namespace has its authorities", || async { Ok(maps.get("kube-root-ca.crt").await?) })
         .await?;
@@ -35,9 +40,20 @@ pub async fn provide(tasks: &Tasks, stage: &Stage, client: Client) -> Result<Str
     .await
 }
 
+/// An installation has an auth service. Where none can be found, it is looked for every few seconds, and those requests
+/// would be taken for what namespaces cost.
+async fn configure(admin: &Client) -> Result<()> {
+    let config: ClusterConfig = serde_json::from_value(json!({
+        "apiVersion": "config.liqo.io/v1alpha1", "kind": "ClusterConfig",
+        "metadata": {"name": "liqo-configuration"}, "spec": {"authConfig": {"url": AUTH}},
+    }))?;
+    Api::all(admin.clone()).create(&PostParams::default(), &config).await?;
+    Ok(())
+}
+
 /// Starts what asks other clusters for namespaces.
 pub fn consume(tasks: &Tasks, client: Client) {
-    tasks.spawn("namespaces", namespaces::run(tasks.clone(), home(tasks, client)));
+    tasks.spawn("namespaces", namespaces::run(tasks.clone(), home(tasks, client), Occupancy::default()));
 }
 
 fn home(tasks: &Tasks, client: Client) -> Home {

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use rig::addresses::define_kinds;
-use rig::audit::{Audit, Mark, client_named};
+use rig::audit::{Asked, Audit, Mark, client_named};
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
 use rig::wait::eventually;
@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 
 /// How long a step may take.
 const PATIENCE: Duration = Duration::from_mins(5);
+/// A side that asks for nothing for so long has nothing left to do: it is longer than anything is held back.
+const QUIET: Duration = Duration::from_secs(4);
 
 /// One API server, without anything that runs on it yet.
 pub struct Stage {
@@ -63,10 +65,29 @@ impl Stage {
         client_named(&self.cluster, side).await
     }
 
-    /// How many requests a side has made since a mark; watches last, and do not count.
+    /// What a side has asked for since a mark; watches last, and do not count.
+    pub async fn asked(&self, side: &str, mark: Mark) -> Result<Vec<Asked>> {
+        let mut asked = self.audit.since(mark).await?;
+        asked.retain(|asked| asked.user == side && asked.verb != "watch");
+        Ok(asked)
+    }
+
+    /// How many requests that were.
     pub async fn calls(&self, side: &str, mark: Mark) -> Result<usize> {
-        let asked = self.audit.since(mark).await?;
-        Ok(asked.iter().filter(|asked| asked.user == side && asked.verb != "watch").count())
+        Ok(self.asked(side, mark).await?.len())
+    }
+
+    /// Waits until a side has nothing left to do, so that it is known what its requests are for.
+    pub async fn until_quiet(&self, side: &str) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let mark = self.audit.mark().await?;
+            tokio::time::sleep(QUIET).await;
+            let asked = self.asked(side, mark).await?;
+            let Some(last) = asked.last() else { return Ok(()) };
+            let what = format!("{} {} {}", last.verb, last.resource, last.object());
+            ensure!(begin.elapsed() < PATIENCE, "{side} still asks after {PATIENCE:?}; at last: {what}");
+        }
     }
 
     pub async fn make_namespace(&self, name: &str) -> Result<()> {
