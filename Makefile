@@ -10,14 +10,16 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 build: setup
 	cargo build --quiet --workspace --all-features
 
-## demo: two real clusters that peer, share and part
+## demo: three real clusters that share a shop, one of which is cut off
 demo: root build
 	$(RIG) build
 	target/debug/demo
 	$(if $(KEEP),,scripts/nothing-left)
 
 ## test: all tests, on real clusters too
-test: root build
+test: root
+	# With what tests ask of the crates, so that nothing is compiled once more for them.
+	cargo build --quiet --workspace --all-features --all-targets
 	$(RIG) build
 	scripts/count scripts/suites
 	scripts/nothing-left
@@ -32,9 +34,9 @@ lint: setup
 	scripts/lint
 
 ## bench: figures of optimised programs, each beside a goal
-bench: root build
-	$(RIG) build
-	cargo build --quiet --release --package rig --package ferro --bins
+bench: root
+	cargo build --quiet --release --package ferro --package rig --package testbox --bin bench --bin ferro --bin rig --bin testbox
+	target/release/rig build
 	target/release/bench
 	scripts/nothing-left
 
