@@ -4,10 +4,10 @@
 //! the topology is dropped, or the process dies of whatever cause, the supervisor sees the lease end and removes all.
 //! Tests that need the same topology keep it in a `static` and share it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
@@ -20,6 +20,9 @@ use crate::plan::{ClusterPlan, ClusterSpec};
 use crate::protocol::{ClusterStatus, Request};
 use crate::supervisor::client_for;
 use crate::tools::{Programs, Tools};
+
+/// The topologies that this process has started; of one name there is one at a time.
+static STARTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Running clusters that end with this value.
 #[derive(Debug)]
@@ -65,9 +68,17 @@ impl Topology {
     /// The same, telling somebody else of each step.
     pub async fn up_telling(name: &str, specs: Vec<ClusterSpec>, tell: impl Tell) -> Result<Self> {
         let rig = Rig::new(&own(name), program()?)?;
+        let is_another = !STARTED.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         let lease = {
             let rig = rig.clone();
-            blocking(move || rig.lease()).await?
+            blocking(move || {
+                // The one before has ended with its lease, but is not gone at once.
+                if is_another {
+                    rig.down(&[])?;
+                }
+                rig.lease()
+            })
+            .await?
         };
         Self::start(rig, specs, Some(lease), tell).await
     }

@@ -33,6 +33,9 @@ pub async fn who_has_no_right_is_refused(stage: &Stage) -> Result<()> {
     let pod = stage.await_ready("web", WEB).await?[0].name_any();
     let (log, run) =
         (format!("/containerLogs/{AWAY}/{pod}/echo"), format!("/exec/{AWAY}/{pod}/echo?output=1&command=id"));
+    // The agent of a test before may have just ended.
+    let log_at_home = ["logs", &pod, "--tail=1"];
+    eventually("whoever may all gets a log", || stage.kubectl(AWAY, &log_at_home)).await?;
     // Neither with a token that nobody gave, nor with something else than a token.
     for credentials in ["--token=made-up", "--username=somebody"] {
         let refused = ask(stage, credentials, &log).await.err().context("whoever is nobody gets a log")?;
@@ -70,9 +73,10 @@ async fn token_of(stage: &Stage, account: &str) -> Result<String> {
 /// Asks the port itself, past the API server.
 async fn ask(stage: &Stage, credentials: &str, path: &str) -> Result<String> {
     let rome = stage.rome()?;
-    let address = "jsonpath={.status.addresses[0].address}";
-    let address = rome.kubectl(&["get", "node", &stage.node, "-o", address]).await?;
-    let (kubectl, server) = (rome.program_on_node("kubectl"), format!("--server=https://{address}:10250"));
+    // Each virtual node has a port of its own.
+    let place = "jsonpath={.status.addresses[0].address}:{.status.daemonEndpoints.kubeletEndpoint.Port}";
+    let place = rome.kubectl(&["get", "node", &stage.node, "-o", place]).await?;
+    let (kubectl, server) = (rome.program_on_node("kubectl"), format!("--server=https://{place}"));
     let to = ["--kubeconfig=/dev/null", &server, "--insecure-skip-tls-verify", credentials];
     rome.on_node(1, &[&[kubectl.as_str()], &to[..], &["get", "--raw", path]].concat()).await
 }
