@@ -161,6 +161,8 @@ fn what_is_wrong_is_refused_by_the_name_of_its_field() -> Result<()> {
                     "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}}})
         };
         ensure!(create(cluster, &named("short")).await?.status.success(), "the short name is fine");
+        let mut another = offloading(json!({}));
+        another["metadata"]["name"] = "another".into();
         for (manifest, field) in [
             (offloading(json!({"podOffloadingStrategy": "Sometimes"})), "spec.podOffloadingStrategy"),
             (offloading(json!({"podOffloadingPolicy": "Local"})), "spec.podOffloadingPolicy"),
@@ -168,10 +170,19 @@ fn what_is_wrong_is_refused_by_the_name_of_its_field() -> Result<()> {
             (network(("externalCIDR", "here")), "spec.externalCIDR"),
             (network(("endpointIP", "300.1.1.1")), "spec.endpointIP"),
             (named(&"x".repeat(60)), "metadata.name"),
+            (another, "metadata.name must be offloading"),
         ] {
             let output = create(cluster, &manifest).await?;
             ensure!(!output.status.success() && text(&output).contains(field), "{field}: {}", text(&output));
         }
-        Ok(())
+        // Under another name, what is on other clusters already would have to move.
+        cluster.apply(&offloading(json!({})).to_string()).await?;
+        let strategy = json!({"spec": {"namespaceMappingStrategy": "EnforceSameName"}}).to_string();
+        let change = ["patch", "namespaceoffloading", "offloading", "--type=merge", "-p", &strategy];
+        let output = kubectl(cluster, &change, b"").await?;
+        let is_refused =
+            !output.status.success() && text(&output).contains("namespaceMappingStrategy cannot be changed");
+        ensure!(is_refused, "{}", text(&output));
+        cluster.kubectl(&["delete", "namespaceoffloading", "offloading"]).await.map(drop)
     })
 }

@@ -8,7 +8,7 @@ use ferro_api::tenancy::TenantSpec;
 use k8s_openapi::api::core::v1::LimitRangeSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::resources::{Amount, ResourceMap};
+use crate::resources::ResourceMap;
 
 /// The prefix under which a `ResourceQuota` counts objects of a kind.
 const COUNT: &str = "count/";
@@ -26,7 +26,6 @@ pub struct Terms {
     pub quota: Option<ResourceQuota>,
     /// The Pod Security level of its namespaces.
     pub pod_security: PodSecurity,
-    pub(super) counts: BTreeMap<String, u32>,
     pub(super) ceiling: Ceiling,
     pub(super) limit_range: Option<LimitRangeSpec>,
     pub(super) isolation: bool,
@@ -66,20 +65,10 @@ impl Terms {
             namespaces: spec.namespace_quota.unwrap_or_else(|| config.namespace_quota()),
             quota: quota.cloned(),
             pod_security: spec.pod_security.unwrap_or_else(|| config.pod_security()),
-            counts: spec.counts.clone(),
             ceiling: Ceiling { hard, follows_offer },
             limit_range: spec.limit_range.clone().or_else(|| config.limit_range.clone()),
             isolation: spec.isolation(),
         }
-    }
-
-    /// The limits of the whole Tenant, for its [`super::account::Account`].
-    pub fn limits(&self) -> ResourceMap {
-        let mut limits = self.quota.as_ref().map(|quota| ResourceMap::read(&quota.hard)).unwrap_or_default();
-        for (kind, count) in &self.counts {
-            limits.set(counted(kind), Amount::units(u64::from(*count)));
-        }
-        limits
     }
 }
 
@@ -117,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::resources::tests::{quantities, resources};
+    use crate::resources::tests::quantities;
 
     fn quota<const N: usize>(hard: [(&str, &str); N]) -> ResourceQuota {
         ResourceQuota { hard: quantities(hard) }
@@ -144,7 +133,6 @@ mod tests {
         let terms = Terms::of(&spec, &TenancyConfig::default(), Some(&quota([("cpu", "4"), ("pods", "9")])));
         let hard = quantities([("cpu", "2"), ("count/widgets.example.org", "5")]);
         assert_eq!(terms.ceiling, Ceiling { hard, follows_offer: false });
-        assert_eq!(terms.limits(), resources([("cpu", "2"), ("count/widgets.example.org", "5")]));
         assert_eq!((terms.namespaces, terms.pod_security), (3, PodSecurity::Restricted));
         assert!(!terms.isolation);
     }
@@ -171,6 +159,5 @@ mod tests {
         .unwrap();
         let terms = Terms::of(&spec, &TenancyConfig::default(), Some(&quota([("cpu", "4")])));
         assert_eq!(terms.ceiling, Ceiling { hard: quantities([("cpu", "1")]), follows_offer: false });
-        assert_eq!(terms.limits(), resources([("cpu", "4")]));
     }
 }

@@ -3,7 +3,9 @@
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::offloading::OffloadingPhase;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Api;
+use kube::api::PostParams;
 use rig::site::Site;
 use rig::wait::eventually;
 use serde_json::{Value, json};
@@ -96,6 +98,9 @@ fn a_namespace_that_the_provider_has_already_is_untouched_also_after_deletion() 
     on_stage(async |stage| {
         let turin = &stage.turin.site;
         make_namespace(turin, "taken").await?;
+        let maps: Api<ConfigMap> = Api::namespaced(turin.admin.clone(), "taken");
+        let treasure = serde_json::from_value(json!({"metadata": {"name": "treasure"}}))?;
+        let treasure = maps.create(&PostParams::default(), &treasure).await?;
         let before = [traits_of(turin, "taken").await?, traits_of(turin, "kube-system").await?];
         stage.make("taken").await?;
         stage.offload("taken", &same_name()).await?;
@@ -116,6 +121,7 @@ fn a_namespace_that_the_provider_has_already_is_untouched_also_after_deletion() 
         }
         let after = [traits_of(turin, "taken").await?, traits_of(turin, "kube-system").await?];
         ensure!(before == after, "{before:?} became {after:?}");
+        ensure!(maps.get("treasure").await? == treasure, "what was in it is not as it was");
         stage.discard("taken").await?;
         discard_namespace(turin, "taken").await
     })

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use rig::installation::ferro;
 use rig::wait::eventually;
 
 use crate::stage::{AWAY, Stage, node_of};
@@ -14,6 +15,8 @@ use crate::workloads::shell;
 
 /// A namespace that is not offloaded.
 const HOME: &str = "default";
+/// One that is, for Services only: its pods stay.
+const LOCAL: &str = "settled";
 /// For so many seconds the same ones have to wait: whoever makes pods in circles needs fewer.
 const LOOKS: usize = 5;
 
@@ -45,28 +48,36 @@ fn pinned(name: &str, namespace: &str, node: &str) -> String {
 }
 
 pub async fn pods_that_must_not_leave_wait_on_the_node_with_a_reason(stage: &Stage) -> Result<()> {
-    let milan = stage.node_of("milan").await?;
+    let (rome, milan) = (stage.rome()?, stage.node_of("milan").await?);
+    rome.kubectl(&["create", "namespace", LOCAL]).await?;
+    ferro(rome, &["offload", LOCAL, "--pods", "local", "--wait"]).await?;
     let all = [
         everywhere(HOME),
         everywhere(AWAY),
         pinned("stray", HOME, &stage.node),
         pinned("misled", AWAY, &milan),
+        pinned("settler", LOCAL, &stage.node),
+        pinned("torn", AWAY, &stage.node)
+            .replace("  containers:", "  nodeSelector: {colour: none}\n  containers:"),
     ];
-    stage.rome()?.apply(&all.join("---")).await?;
+    rome.apply(&all.join("---")).await?;
     let before = eventually("each of them says why it waits", || waiting(stage, &milan)).await?;
     for _ in 0..LOOKS {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = waiting(stage, &milan).await?;
         ensure!(now == before, "others wait than before: {now:?}, {before:?}");
     }
-    let of_them = ["get", "shadowpods,pods", "-A", "-l", "app in (everywhere,stray,misled)", "-o", "name"];
+    let names = "app in (everywhere,stray,misled,settler,torn)";
+    let of_them = ["get", "shadowpods,pods", "-A", "-l", names, "-o", "name"];
     for peer in [stage.turin()?, stage.milan()?] {
         let there = peer.kubectl(&of_them).await?;
         ensure!(there.is_empty(), "on {}: {there}", peer.plan.name);
     }
-    let delete = |pod| ["delete", "--timeout=180s", "daemonset/everywhere", pod];
-    let (at_home, away) = (delete("pod/stray"), delete("pod/misled"));
-    tokio::try_join!(stage.kubectl(HOME, &at_home), stage.kubectl(AWAY, &away))?;
+    let delete = ["delete", "--timeout=180s", "daemonset/everywhere"];
+    let at_home = [&delete[..], &["pod/stray"]].concat();
+    let away = [&delete[..], &["pod/misled", "pod/torn"]].concat();
+    let settled = ["delete", "namespace", LOCAL, "--timeout=180s"];
+    tokio::try_join!(stage.kubectl(HOME, &at_home), stage.kubectl(AWAY, &away), rome.kubectl(&settled))?;
     eventually("nothing is left of the DaemonSets", || async {
         let left = [stage.here(HOME, "everywhere").await?, stage.here(AWAY, "everywhere").await?].concat();
         ensure!(left.is_empty(), "{} pods are", left.len());
@@ -84,6 +95,8 @@ async fn waiting(stage: &Stage, milan: &str) -> Result<BTreeSet<String>> {
         (AWAY, "everywhere", turin, "DaemonSetPod"),
         (HOME, "stray", turin, "NamespaceNotOffloaded"),
         (AWAY, "misled", milan, "ClusterNotSelected"),
+        (LOCAL, "settler", turin, "LocalOnly"),
+        (AWAY, "torn", turin, "NodeAffinity"),
     ];
     let mut found = BTreeSet::new();
     for (namespace, app, node, word) in expected {

@@ -3,16 +3,17 @@
 use anyhow::{Result, ensure};
 use ferro_api::config::ClusterConfig;
 use ferro_api::net::TunnelEndpoint;
-use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Namespace, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Namespace, ResourceQuota, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::parsed;
-use crate::stage::{Stage, on_stage};
+use crate::stage::{Stage, on_stage, refused};
 
 const NAME: &str = "ferro-tenant";
 
@@ -90,7 +91,11 @@ fn what_a_tenant_says_holds_in_all_its_namespaces_as_soon_as_it_says_so() -> Res
                 ensure!(hard == wanted, "{hard}");
                 let labels = Api::<Namespace>::all(admin.clone()).get(namespace).await?.labels().clone();
                 ensure!(labels["pod-security.kubernetes.io/enforce"] == "restricted", "{labels:?}");
-                Api::<LimitRange>::namespaced(admin.clone(), namespace).get(NAME).await?;
+                let limits: Api<LimitRange> = Api::namespaced(admin.clone(), namespace);
+                let limits = serde_json::to_value(limits.get(NAME).await?.spec)?;
+                let most = json!({"cpu": "250m"});
+                let said = &limits["limits"][0];
+                ensure!(said["type"] == "Container" && said["max"] == most, "{limits}");
                 let policies: Api<NetworkPolicy> = Api::namespaced(admin.clone(), namespace);
                 ensure!(policies.get_opt(NAME).await?.is_none(), "it is still isolated");
                 let binding = Api::<RoleBinding>::namespaced(admin.clone(), namespace).get(NAME).await?;
@@ -101,6 +106,30 @@ fn what_a_tenant_says_holds_in_all_its_namespaces_as_soon_as_it_says_so() -> Res
             .await?;
         }
         rests(stage).await
+    })
+}
+
+/// Makes a Secret as a consumer would.
+async fn keep(client: &Client, namespace: &str, name: &str) -> kube::Result<Secret> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await
+}
+
+#[test]
+fn beyond_a_count_objects_are_refused_in_each_namespace() -> Result<()> {
+    on_stage(async |stage| {
+        stage.set(&stage.rome, &json!({"counts": {"secrets": 1}})).await?;
+        stage.rome.has([("shop", "shop-of-rome"), ("back", "back-of-rome")]).await?;
+        let client = &stage.rome.client;
+        for namespace in ["shop-of-rome", "back-of-rome"] {
+            // Kubernetes has to count what there is before it lets anything in.
+            let first = || async { Ok(keep(client, namespace, "first").await?) };
+            eventually("one is let in", first).await?;
+            let why = refused(keep(client, namespace, "second").await)?;
+            ensure!(why.contains("exceeded quota: ferro-tenant") && why.contains("count/secrets=1"), "{why}");
+        }
+        Ok(())
     })
 }
 

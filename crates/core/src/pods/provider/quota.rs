@@ -24,15 +24,13 @@ pub struct Quota {
     charged: BTreeSet<(String, String)>,
 }
 
-/// The limits of a whole Tenant; none before it is known what it is offered.
+/// The limits of a whole Tenant; none before it is known what it is offered. Counts are for each of its namespaces, where
+/// a `ResourceQuota` holds them.
 pub fn limits(tenant: &Tenant) -> Option<ResourceMap> {
     let set = tenant.spec.resource_quota.as_ref();
     let shown = tenant.status.as_ref().map(|status| status.resource_quota.as_ref());
     let quota = set.map_or(shown, |set| Some(Some(set)))?;
     let mut limits = quota.map(|quota| ResourceMap::read(&quota.hard)).unwrap_or_default();
-    for (kind, count) in &tenant.spec.counts {
-        limits.set(counted(kind), Amount::units(u64::from(*count)));
-    }
     let most = Amount::units(MOST_PODS);
     let is_limited = limits.names().any(|name| name == PODS);
     limits.set(PODS, if is_limited { limits.get(PODS).min(most) } else { most });
@@ -171,7 +169,7 @@ mod tests {
     fn what_an_administrator_sets_counts_at_once() {
         let set = json!({"spec": {"resourceQuota": {"hard": {"cpu": "1", "pods": "3"}}, "counts": {"pods": 2}},
             "status": {"resourceQuota": {"hard": {"cpu": "9"}}}});
-        let expected = resources([("cpu", "1"), ("pods", "3"), ("count/pods", "2")]);
+        let expected = resources([("cpu", "1"), ("pods", "3")]);
         assert_eq!(limits(&tenant(&set)), Some(expected));
     }
 
