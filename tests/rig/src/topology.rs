@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use kube::Client;
@@ -20,7 +21,10 @@ use crate::plan::{ClusterPlan, ClusterSpec};
 use crate::protocol::{ClusterStatus, Request};
 use crate::supervisor::client_for;
 use crate::tools::{Programs, Tools};
+use crate::wait::GENEROUSLY;
 
+/// What kubectl says of an API server that did not greet it, whatever it was about to ask.
+const UNASKED: &str = "Unable to connect to the server: net/http: TLS handshake timeout";
 /// The topologies that this process has started; of one name there is one at a time.
 static STARTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -154,11 +158,15 @@ impl Topology {
 impl Cluster {
     /// Runs kubectl as a user would and gives what it printed.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.kubectl_command().args(arguments).output().await.context("cannot start kubectl")?;
-        let (said, complained) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), complained.trim());
-        Ok(said.into_owned())
+        until_asked(async || {
+            let output = self.kubectl_command().args(arguments).output().await;
+            let output = output.context("cannot start kubectl")?;
+            let (said, complained) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), complained.trim());
+            Ok(said.into_owned())
+        })
+        .await
     }
 
     /// kubectl for this cluster, to be given arguments.
@@ -177,8 +185,8 @@ impl Cluster {
     pub async fn apply(&self, manifests: &str) -> Result<String> {
         let kubectl = self.programs.path("kubectl").display().to_string();
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
-        crate::run::run_with_input(&kubectl, &[&kubeconfig, "apply", "--server-side", "-f", "-"], manifests)
-            .await
+        let words = [kubeconfig.as_str(), "apply", "--server-side", "-f", "-"];
+        until_asked(async || crate::run::run_with_input(&kubectl, &words, manifests).await).await
     }
 
     /// Runs a program on a node, in all its namespaces, and gives what it printed.
@@ -189,6 +197,18 @@ impl Cluster {
         let (program, rest) = enter.split_first().context("a command has a program")?;
         let rest: Vec<&str> = rest.iter().map(String::as_str).chain(argv.iter().copied()).collect();
         crate::run::run(program, &rest).await
+    }
+}
+
+/// Runs kubectl, and again where it did not get so far as to ask: it gives an API server ten seconds to greet it, which on a
+/// machine that starts six of them at once may be too few.
+async fn until_asked(kubectl: impl AsyncFn() -> Result<String>) -> Result<String> {
+    let begin = Instant::now();
+    loop {
+        match kubectl().await {
+            Err(error) if error.to_string().ends_with(UNASKED) && begin.elapsed() < GENEROUSLY => {}
+            said => return said,
+        }
     }
 }
 
