@@ -71,6 +71,12 @@ pub async fn install(cluster: &Cluster, settings: &[&str]) -> Result<()> {
     ferro(cluster, &[&arguments[..], settings].concat()).await.map(drop)
 }
 
+/// As long as a test waits for anything; a person would not.
+fn patience(arguments: &[&str]) -> Option<&'static str> {
+    let waits = arguments.contains(&"--wait") && !arguments.contains(&"--timeout");
+    waits.then_some("--timeout=240s")
+}
+
 /// Runs ferro as a user of this cluster would, and gives what it printed.
 pub async fn ferro(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     ferro_with_input(cluster, arguments, "").await
@@ -80,6 +86,7 @@ pub async fn ferro(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
 pub async fn ferro_with_input(cluster: &Cluster, arguments: &[&str], input: &str) -> Result<String> {
     let mut child = Command::new(built("ferro")?)
         .args(arguments)
+        .args(patience(arguments))
         .env("KUBECONFIG", &cluster.kubeconfig)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

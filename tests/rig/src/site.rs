@@ -33,8 +33,9 @@ use tokio::net::TcpSocket;
 use tokio::sync::watch;
 
 use crate::fuse::Fuse;
+pub use crate::installation::ferro;
 use crate::plan::ClusterSpec;
-use crate::topology::{Cluster, Topology, built};
+use crate::topology::{Cluster, Topology};
 use crate::wait::{GLANCE, eventually};
 pub use wired::Wired;
 
@@ -325,16 +326,4 @@ fn is_counted(request: &Request<Body>) -> bool {
     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     let is_timed = path.contains("/leases") || query.contains("fieldManager=ferro-keepalive");
     request.method() != Method::GET && !is_timed && !path.contains("/events")
-}
-
-/// Runs the command line as a user would.
-pub async fn ferro(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
-    let output = tokio::process::Command::new(built("ferro")?)
-        .args(arguments)
-        .env("KUBECONFIG", &cluster.kubeconfig)
-        .output()
-        .await?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ferro {}: {errors}", arguments.join(" "));
-    Ok(String::from_utf8(output.stdout)?)
 }

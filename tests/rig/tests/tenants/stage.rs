@@ -77,10 +77,8 @@ impl Stage {
     async fn clear(&self) -> Result<()> {
         for consumer in [&self.rome, &self.milan] {
             consumer.ask(&BTreeMap::new()).await?;
-            let tenant = self.tenant(consumer).await?;
-            let spec = TenantSpec { cluster: tenant.spec.cluster.clone(), ..TenantSpec::default() };
-            let nothing = Tenant { spec, ..tenant };
-            self.tenants().replace(&consumer.id, &PostParams::default(), &nothing).await?;
+            // The controller shows something in it meanwhile.
+            eventually("the Tenant says nothing", || self.silence(consumer)).await?;
         }
         for consumer in [&self.rome, &self.milan] {
             eventually("its namespaces are gone", || async {
@@ -90,6 +88,15 @@ impl Stage {
             })
             .await?;
         }
+        Ok(())
+    }
+
+    /// Takes back what an administrator has set for a consumer.
+    async fn silence(&self, consumer: &Consumer) -> Result<()> {
+        let tenant = self.tenant(consumer).await?;
+        let spec = TenantSpec { cluster: tenant.spec.cluster.clone(), ..TenantSpec::default() };
+        let nothing = Tenant { spec, ..tenant };
+        self.tenants().replace(&consumer.id, &PostParams::default(), &nothing).await?;
         Ok(())
     }
 
