@@ -13,9 +13,11 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde::Deserialize;
@@ -63,6 +65,8 @@ pub struct Asked {
     pub name: String,
     /// The code of the answer.
     pub code: u16,
+    /// How long the API server took for it.
+    pub took: Duration,
 }
 
 impl Asked {
@@ -176,6 +180,10 @@ struct Event {
     impersonated_user: Option<User>,
     object_ref: Option<ObjectRef>,
     response_status: Option<ResponseStatus>,
+    #[serde(default)]
+    request_received_timestamp: String,
+    #[serde(default)]
+    stage_timestamp: String,
 }
 
 #[derive(Deserialize)]
@@ -233,8 +241,16 @@ impl From<Event> for Asked {
             namespace,
             name,
             code: event.response_status.map_or(0, |status| status.code),
+            took: between(&event.request_received_timestamp, &event.stage_timestamp),
         }
     }
+}
+
+/// The time from one moment to another; none where they are not told.
+fn between(from: &str, to: &str) -> Duration {
+    let moment = |text: &str| text.parse::<Timestamp>().ok();
+    let (Some(from), Some(to)) = (moment(from), moment(to)) else { return Duration::ZERO };
+    to.duration_since(from).unsigned_abs()
 }
 
 /// The field manager that a request names; ours have plain names.
@@ -292,7 +308,7 @@ mod tests {
         let code =
             if stage == "RequestReceived" { "" } else { r#""responseStatus":{"metadata":{},"code":200},"# };
         format!(
-            r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"{id}","stage":"{stage}","requestURI":"/apis/virtualkubelet.liqo.io/v1alpha1/namespaces/t/namespacemaps/{name}?fieldManager=ferro-offloading&force=true","verb":"{verb}","user":{{"username":"kubernetes-admin","groups":["system:masters"]}},"sourceIPs":["198.18.0.1"],"objectRef":{{"resource":"namespacemaps","namespace":"t","name":"{name}","apiGroup":"virtualkubelet.liqo.io","apiVersion":"v1alpha1"}},{code}"requestReceivedTimestamp":"2026-01-01T00:00:00.000000Z","stageTimestamp":"2026-01-01T00:00:00.000000Z","annotations":{{"authorization.k8s.io/decision":"allow"}}}}
+            r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"{id}","stage":"{stage}","requestURI":"/apis/virtualkubelet.liqo.io/v1alpha1/namespaces/t/namespacemaps/{name}?fieldManager=ferro-offloading&force=true","verb":"{verb}","user":{{"username":"kubernetes-admin","groups":["system:masters"]}},"sourceIPs":["198.18.0.1"],"objectRef":{{"resource":"namespacemaps","namespace":"t","name":"{name}","apiGroup":"virtualkubelet.liqo.io","apiVersion":"v1alpha1"}},{code}"requestReceivedTimestamp":"2026-01-01T00:00:00.000000Z","stageTimestamp":"2026-01-01T00:00:00.250000Z","annotations":{{"authorization.k8s.io/decision":"allow"}}}}
 "#
         )
     }
@@ -314,6 +330,7 @@ mod tests {
             namespace: "t".into(),
             name: "a".into(),
             code: 200,
+            took: Duration::from_millis(250),
         };
         assert_eq!((found.len(), &found[0]), (2, &first));
         assert_eq!(writes(&found, "namespacemaps"), BTreeMap::from([("t/a".to_owned(), 1)]));

@@ -10,6 +10,7 @@ use ferro_api::tenancy::condition::READY;
 use ferro_api::tenancy::{TenantNamespace, TenantNamespacePhase, TenantStatus};
 use ferro_api::virtualkubelet::{CurrentMapping, MappingPhase, NamespaceMap, NamespaceMapStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::delegation::Delegated;
@@ -88,7 +89,7 @@ impl Report<'_> {
             observed_generation: map.metadata.generation,
             conditions: condition(&before.conditions, READY, *is_ready, reason, self.snapshot.now),
         };
-        difference(&json!({"status": before}), &json!({"status": after}))
+        changed(&before, &after)
     }
 
     fn current_mapping(
@@ -145,7 +146,7 @@ impl Report<'_> {
             observed_generation: tenant.metadata.generation,
             conditions: condition(&before.conditions, READY, *is_ready, reason, self.snapshot.now),
         };
-        let patch = difference(&json!({"status": before}), &json!({"status": after}));
+        let patch = changed(&before, &after);
         let notice = patch.is_some().then(|| notice(&before.conditions, *is_ready, reason)).flatten();
         (patch.map(Write::ShowTenant), notice)
     }
@@ -254,9 +255,17 @@ impl Report<'_> {
         after.observed_generation = object.metadata.generation;
         after.conditions =
             condition(&before.conditions, READY, problems.is_empty(), &reason, self.snapshot.now);
-        let patch = difference(&json!({"status": before}), &json!({"status": after}))?;
+        let patch = changed(&before, &after)?;
         Some(Write::ShowDelegation(object.metadata.name.clone()?, patch))
     }
+}
+
+/// What makes one status of another. Most looks find nothing new, and need not write all of it down to see that.
+fn changed<S: PartialEq + Serialize>(before: &S, after: &S) -> Option<Value> {
+    if before == after {
+        return None;
+    }
+    difference(&json!({"status": before}), &json!({"status": after}))
 }
 
 fn current(phase: MappingPhase, name: &str, message: Option<String>) -> CurrentMapping {

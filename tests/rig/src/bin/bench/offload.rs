@@ -123,6 +123,7 @@ async fn one_by_one(stage: &Stage, name: &str, side: &str, map: &Map) -> Result<
     let asked = stage.asked(side, mark).await?;
     let (name, calls) = (format!("offload.namespaces.{name}"), asked.len());
     print_course(&name, &course, side == OURS);
+    print_served(&name, &asked);
     let each = ratio(calls, NAMESPACES);
     println!("{name}.calls {calls} for {NAMESPACES} namespaces ({each:.1} each)");
     print_sorts(&name, &asked);
@@ -155,6 +156,22 @@ fn print_course(name: &str, course: &[Duration], has_goal: bool) {
     println!("{name}.last {:.0} ms for {AT_AN_END}", millis(last));
     let goal = if has_goal { format!(" (goal {FLAT})") } else { String::new() };
     println!("{name}.flat {:.2} times the first{goal}", last.div_duration_f64(first));
+}
+
+/// How much of that is the API server's own time for the requests of the side. With the status of its map each namespace
+/// is done; that write carries all namespaces, whoever makes it.
+fn print_served(name: &str, asked: &[Asked]) {
+    let is_status = |asked: &&Asked| asked.resource == "namespacemaps" && asked.subresource.is_some();
+    let all: Vec<&[Asked]> = asked.split_inclusive(|asked| is_status(&asked)).take(NAMESPACES).collect();
+    let ends = [("first", &all[..AT_AN_END]), ("last", &all[all.len() - AT_AN_END..])];
+    for (end, requests) in ends {
+        let (mut status, mut rest) = (Duration::ZERO, Duration::ZERO);
+        for asked in requests.iter().copied().flatten() {
+            *(if is_status(&asked) { &mut status } else { &mut rest }) += asked.took;
+        }
+        let (status, rest) = (millis(status), millis(rest));
+        println!("{name}.served.{end} {status:.0} ms for the status of the map, {rest:.0} ms for all else");
+    }
 }
 
 /// What the seed's algorithm takes to fill the maps of all virtual nodes, for each number of them (8.1.3).
