@@ -143,6 +143,7 @@ impl Pair {
                 if fuse.is_broken() && !site.was_restarted() {
                     site.restart().await?;
                 }
+                site.revive().await?;
             }
             match reached(self).await {
                 Ok(()) => return Ok(()),
