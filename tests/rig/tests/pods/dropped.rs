@@ -53,8 +53,8 @@ spec:
     )
 }
 
-/// A cluster is dropped from the selector, then the offloading is deleted while controllers die, then the namespace at home
-/// is deleted: each way no namespace goes before its pods.
+/// A cluster is dropped from the selector, and then the offloading is deleted while controllers die: either way no
+/// namespace goes before its pods.
 pub async fn a_namespace_leaves_a_cluster_after_its_pods(stage: &Stage) -> Result<()> {
     let (rome, turin, milan) = (stage.rome()?, stage.turin()?, stage.milan()?);
     let [to_turin, to_milan] = [selector(turin).await?, selector(milan).await?];
@@ -77,14 +77,7 @@ pub async fn a_namespace_leaves_a_cluster_after_its_pods(stage: &Stage) -> Resul
     })
     .await?;
     await_pods(stage, &[&rome.plan.nodes[0].name]).await?;
-
-    ferro(rome, &["offload", NAMESPACE, "--pods", "remote", "--selector", &to_turin, "--wait"]).await?;
-    stage.kubectl(NAMESPACE, &["delete", "pods", "--all", "--wait=false"]).await?;
-    await_pods(stage, &[&stage.node]).await?;
-    leaves(stage, turin, async {
-        rome.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=180s"]).await.map(drop)
-    })
-    .await?;
+    rome.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=180s"]).await?;
     ensure!(running(APP).is_empty(), "containers are left: {:?}", running(APP));
     Ok(())
 }
