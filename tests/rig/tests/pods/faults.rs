@@ -16,7 +16,7 @@ use crate::stage::{AWAY, BOTH, Stage, WEB, is_ready, is_soak, names, running, ui
 use crate::workloads::{EACH, deployment, shell, spread};
 
 /// Within so long after a cut nobody is sent to a pod that cannot be reached: probes notice it, long before anything else.
-const SECONDS: Duration = Duration::from_secs(20);
+const SECONDS: Duration = Duration::from_secs(12);
 
 /// Deletes a pod over there, and waits until another one runs in its place.
 async fn lose(stage: &Stage, app: &str) -> Result<()> {
