@@ -1,4 +1,4 @@
-//! The client of a role to the API server of its own cluster: one HTTP/2 connection for all watches, and counted.
+//! The client of a role to the API server of its own cluster: by as few HTTP/2 connections as it takes, and counted.
 //!
 //! The usual client opens a connection for each watch, and each costs memory in both processes.
 
@@ -16,6 +16,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tower::{BoxError, ServiceBuilder};
+
+use crate::connections::Connections;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -44,12 +46,14 @@ pub async fn connect(metrics: &mut Registry) -> Result<Client> {
         .enable_http1()
         .enable_http2()
         .wrap_connector(tcp);
-    let http = legacy::Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PING)
-        .build::<_, Body>(connector);
+    let open = move || {
+        legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING)
+            .build::<_, Body>(connector.clone())
+    };
     let count = move |request: Request<Body>| {
         let what = What {
             method: request.method().as_str().to_owned(),
@@ -63,7 +67,7 @@ pub async fn connect(metrics: &mut Registry) -> Result<Client> {
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().context("cannot use the credentials of this role")?)
         .map_err(BoxError::from)
-        .service(http);
+        .service(Connections::new(open));
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 

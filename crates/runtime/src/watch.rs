@@ -44,21 +44,28 @@ impl<K> Limit<K> {
     pub const NONE: Self = Self { most: usize::MAX, fits: |_| true, trim: |_| {} };
 }
 
+/// The namespace of an object, where it has one, and its name.
+type Key = (Option<String>, String);
+
+fn key(object: &impl Resource) -> Key {
+    (object.meta().namespace.clone(), object.name_any())
+}
+
 impl<K: Resource> Limit<K> {
     /// Whether an event is taken in, given the objects that were.
-    fn takes(&self, event: &Event<K>, present: &mut HashSet<String>) -> bool {
+    fn takes(&self, event: &Event<K>, present: &mut HashSet<Key>) -> bool {
         match event {
             Event::Init => present.clear(),
             Event::InitDone => {}
             Event::InitApply(object) | Event::Apply(object) => {
-                let name = object.name_any();
-                let has_room = present.contains(&name) || present.len() < self.most;
+                let key = key(object);
+                let has_room = present.contains(&key) || present.len() < self.most;
                 if !has_room || !(self.fits)(object) {
                     return false;
                 }
-                present.insert(name);
+                present.insert(key);
             }
-            Event::Delete(object) => _ = present.remove(&object.name_any()),
+            Event::Delete(object) => _ = present.remove(&key(object)),
         }
         true
     }
@@ -213,5 +220,21 @@ mod tests {
         assert!(limit.takes(&Event::Delete(named("b")), &mut present));
         assert!(!limit.takes(&Event::Apply(large), &mut present));
         assert!(limit.takes(&Event::Apply(named("c")), &mut present));
+    }
+
+    #[test]
+    fn objects_of_one_name_in_several_namespaces_count_each() {
+        let limit = Limit { most: 2, ..Limit::NONE };
+        let within = |namespace: &str| {
+            let mut map = ConfigMap::default();
+            (map.metadata.namespace, map.metadata.name) = (Some(namespace.into()), Some("a".into()));
+            map
+        };
+        let mut present = HashSet::new();
+        assert!(limit.takes(&Event::Apply(within("x")), &mut present));
+        assert!(limit.takes(&Event::Apply(within("y")), &mut present));
+        assert!(!limit.takes(&Event::Apply(within("z")), &mut present));
+        assert!(limit.takes(&Event::Delete(within("x")), &mut present));
+        assert!(limit.takes(&Event::Apply(within("z")), &mut present));
     }
 }
