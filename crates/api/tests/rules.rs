@@ -227,3 +227,26 @@ fn only_a_service_account_has_a_namespace() {
         assert!(objections[0].contains("namespace must be given for a ServiceAccount"), "{objections:?}");
     }
 }
+
+#[test]
+fn kinds_of_kubernetes_itself_and_two_versions_of_one_are_not_listed_for_reflection() {
+    let listed = |kinds: &[(&str, &str, &str)]| {
+        let kind = |(group, version, resource): &(&str, &str, &str)| json!({"group": group, "version": version, "resource": resource});
+        let kinds: Vec<Value> = kinds.iter().map(kind).collect();
+        objections(
+            "ClusterConfig",
+            &named("a", &json!({"reflectionConfig": {"customResources": kinds}})),
+            None,
+        )
+    };
+    let menus = ("example.org", "v1", "menus");
+    assert_eq!(listed(&[menus, ("example.org", "v1", "plates")]), Vec::<String>::new());
+    for (kind, expected) in [
+        (("", "v1", "secrets"), "kinds of Kubernetes itself"),
+        (("networking.k8s.io", "v1", "ingresses"), "kinds of Kubernetes itself"),
+        (("example.org", "v2", "menus"), "in one version"),
+    ] {
+        let objections = listed(&[menus, kind]);
+        assert!(objections.len() == 1 && objections[0].contains(expected), "{objections:?}");
+    }
+}

@@ -173,9 +173,12 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Vec<Write> {
     if held.is_some_and(|peer| place != Some(Place::There(peer))) {
         return snapshot.dismiss().into_iter().chain(snapshot.retreat(claim)).collect();
     }
-    match place {
+    let class = snapshot.class.filter(|_| is_open);
+    let mode = class.map(|class| shown::mode(claim, class, snapshot.now)).unwrap_or_default();
+    let rest: Vec<Write> = match place {
         None => snapshot.dismiss().into_iter().collect(),
         Some(Place::Here(node)) => snapshot.settle_here(claim, node),
         Some(Place::There(_)) => snapshot.dismiss().into_iter().chain(snapshot.settle_there(claim)).collect(),
-    }
+    };
+    mode.into_iter().chain(rest).collect()
 }

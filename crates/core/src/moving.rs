@@ -8,17 +8,19 @@
 //! next one. Moving to where pods belong already changes nothing.
 
 mod affinity;
+mod places;
 mod rollout;
 
 use std::collections::BTreeMap;
 
-use ferro_api::names::{labels, taints};
+use ferro_api::names::labels;
 use ferro_api::offloading::{NamespaceOffloading, PodOffloadingStrategy};
 use ferro_api::virtualkubelet::CurrentMapping;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodSpec, PodTemplateSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::admission::{self, Place, admits};
+use crate::claims::selected_node;
 use crate::pods::{Refusal, outward};
 
 pub use affinity::{Belonging, patch, steered};
@@ -28,7 +30,11 @@ pub use rollout::{Progress, Standing, outage, progress};
 #[derive(Clone, Copy, Debug)]
 pub enum Destination<'a> {
     /// To nodes of this cluster.
-    Home,
+    Home {
+        /// All its nodes, with those that stand for other clusters; none for who may not see them. Then the scheduler has
+        /// the only word on whether pods find one.
+        nodes: Option<&'a [Node]>,
+    },
     /// To another cluster.
     Peer {
         /// The node that stands for it.
@@ -42,7 +48,7 @@ impl Destination<'_> {
     /// What pods that belong there have in common.
     pub fn belonging(&self) -> Belonging {
         match self {
-            Self::Home => Belonging::Home,
+            Self::Home { .. } => Belonging::Home,
             Self::Peer { node, .. } => {
                 Belonging::Cluster(labels::REMOTE_ID.of(&node.metadata).unwrap_or_default().to_owned())
             }
@@ -65,6 +71,11 @@ pub enum Obstacle {
     /// They cannot leave.
     #[error("{}", .0.message)]
     CannotTravel(Refusal),
+    /// They ask for what home does not have.
+    #[error(
+        "the pods ask for a node that this cluster does not have: {0}; change their nodeSelector or node affinity first"
+    )]
+    NoNodeAtHome(String),
     /// Nothing new can start there.
     #[error("the node {0} takes no pods now: {1}")]
     NodeUnfit(String, String),
@@ -89,25 +100,29 @@ pub fn check(
     let mut spec = template.spec.clone().unwrap_or_default();
     spec.affinity = Some(steered(spec.affinity.as_ref(), former, &to.belonging()));
     match to {
-        Destination::Home => {
+        Destination::Home { .. } => {
             let strategy = offloading.map(|offloading| offloading.spec.pod_offloading_strategy());
             if strategy == Some(PodOffloadingStrategy::Remote) {
                 return Err(Obstacle::RemoteOnly(namespace.to_owned()));
             }
+            if let Some(why) = places::only_abroad(&spec) {
+                return Err(Obstacle::NoNodeAtHome(why));
+            }
         }
         Destination::Peer { node, mapping } => {
-            fit(node)?;
-            let pod = pod(namespace, template, &spec);
             let (none, name) = (BTreeMap::new(), node.metadata.name.as_deref().unwrap_or_default());
+            places::takes(node, &spec).map_err(|why| Obstacle::NodeUnfit(name.to_owned(), why))?;
+            let pod = pod(namespace, template, &spec);
             let labels = node.metadata.labels.as_ref().unwrap_or(&none);
             admits(&pod, offloading, *mapping, Place { name, labels })?;
             outward::shadow(&pod, namespace, "", &outward::access::Access::Closed)
                 .map_err(Obstacle::CannotTravel)?;
         }
     }
-    match bound_claim(&spec, claims) {
-        Some(claim) => Err(Obstacle::Claim(claim.to_owned())),
-        None => Ok(()),
+    // Who belongs there already is not moved, only waited for, and may have got its volume there.
+    match bound_claim(&spec, to, claims) {
+        Some(claim) if former != Some(&to.belonging()) => Err(Obstacle::Claim(claim.to_owned())),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -118,32 +133,21 @@ fn pod(namespace: &str, template: &PodTemplateSpec, spec: &PodSpec) -> Pod {
     Pod { metadata, spec: Some(spec.clone()), status: None }
 }
 
-fn fit(node: &Node) -> Result<(), Obstacle> {
-    let name = || node.metadata.name.clone().unwrap_or_default();
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-    let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == "Ready");
-    if ready.is_none_or(|ready| ready.status != "True") {
-        let why = ready.and_then(|ready| ready.message.clone());
-        return Err(Obstacle::NodeUnfit(name(), why.unwrap_or_else(|| "it is not Ready".into())));
-    }
-    let spec = node.spec.clone().unwrap_or_default();
-    let own = taints::not_allowed().key;
-    let holds = |taint: &&Taint| taint.key != own && taint.effect != "PreferNoSchedule";
-    match spec.taints.iter().flatten().find(holds) {
-        Some(taint) => Err(Obstacle::NodeUnfit(name(), format!("it has the taint {}", taint.key))),
-        None if spec.unschedulable == Some(true) => {
-            Err(Obstacle::NodeUnfit(name(), "it is cordoned; run 'kubectl uncordon'".into()))
-        }
-        None => Ok(()),
-    }
-}
-
-/// A claim of the pods that has a volume already. One that waits for its first pod finds a volume where that is.
-fn bound_claim<'a>(spec: &'a PodSpec, claims: &[PersistentVolumeClaim]) -> Option<&'a str> {
+/// A claim of the pods that has a volume already, and not there. One that waits for its first pod finds a volume where that
+/// is.
+fn bound_claim<'a>(
+    spec: &'a PodSpec,
+    to: &Destination<'_>,
+    claims: &[PersistentVolumeClaim],
+) -> Option<&'a str> {
+    let lies_there = |claim: &PersistentVolumeClaim| match to {
+        Destination::Home { nodes } => !places::lies_abroad(claim, nodes.unwrap_or_default()),
+        Destination::Peer { node, .. } => node.metadata.name.as_deref() == selected_node(claim),
+    };
     let is_bound = |name: &&str| {
         claims.iter().any(|claim| {
             let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-            claim.metadata.name.as_deref() == Some(name) && phase == Some("Bound")
+            claim.metadata.name.as_deref() == Some(name) && phase == Some("Bound") && !lies_there(claim)
         })
     };
     let volumes = spec.volumes.iter().flatten();

@@ -8,6 +8,7 @@
 mod acquisition;
 mod agreement;
 mod board;
+mod claims;
 pub mod config;
 pub mod exchange;
 mod external;
@@ -31,6 +32,7 @@ mod view;
 pub use acquisition::{Networks, default_pools, replacement};
 pub use agreement::{Agreement, Answer, Naming, Offered, Ours};
 pub use board::{Board, Delta, Entry};
+pub use claims::Claims;
 pub use external::{Exhausted, ExternalAddresses, QUARANTINE};
 pub use guests::{guests, keep_of_guest};
 pub use ipam::{Asker, Ipam, MapError, Mapping, OwnNetworks, Refusal};
@@ -41,7 +43,8 @@ pub use storage::{BadStorage, layout};
 pub use table::{Drop, Packet, PeerTable, ReachablePods, Table, chain};
 pub use translation::{Translation, Unlike, map_to_network};
 pub use tunnel::{
-    ProbePair, Problem, Trouble, Tunnel, tables, tunnels, tunnels_of, tunnels_publishing, without_ourselves,
+    ProbePair, Problem, Trouble, Tunnel, precedence, tables, tunnels, tunnels_of, tunnels_publishing,
+    without_ourselves,
 };
 pub use turn::Turn;
 pub use view::pod_names;

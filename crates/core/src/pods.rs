@@ -17,6 +17,7 @@
 //! - A consumer sees the pods of its own namespaces on the provider, so that their status need not be copied.
 
 pub mod chain;
+pub mod events;
 pub mod fields;
 pub mod home;
 pub mod inward;

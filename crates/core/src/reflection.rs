@@ -11,7 +11,7 @@
 //! # Guarantees
 //! - Nothing is remembered: performing any part of what is to be done and looking again comes to the same end. At rest
 //!   nothing is done. A copy that somebody changed is made as it was; what is not ours is never touched.
-//! - No endpoint is published under an address that does not lead to it, and none that the other cluster hosts itself.
+//! - No endpoint is published under an address that does not lead to it, and none that the other cluster finds by itself.
 //! - What nobody over there needs does not leave home, if it may be confidential.
 //!
 //! # Assumptions
@@ -32,6 +32,6 @@ pub mod travel;
 
 pub use choice::{Choice, choose};
 pub use content::digest;
-pub use copy::{Step, Wish, step};
+pub use copy::{Former, Holder, Step, Wish, holder, step};
 pub use kind::Kind;
 pub use ledger::Ledger;

@@ -106,12 +106,19 @@ pub struct Meter {
     counter: Option<Counter>,
     /// By the UID of the pod.
     pods: BTreeMap<String, Used>,
+    /// Whether some of what was asked for last was not answered.
+    has_failed: bool,
 }
 
 impl Meter {
     /// Forgets pods that are gone.
     pub fn keep(&mut self, lodgers: &[Lodger]) {
         self.pods.retain(|uid, _| lodgers.iter().any(|lodger| lodger.uid == *uid));
+    }
+
+    /// Whether all that was asked for just now was answered.
+    pub fn answered(&mut self, all: bool) {
+        self.has_failed = !all;
     }
 
     /// Takes in what was measured of a pod, if it is news.

@@ -30,10 +30,19 @@ pub struct ReflectionConfig {
     #[schemars(extend("default" = ReflectionMode::default()))]
     pub ingresses: Option<ReflectionMode>,
 
-    /// Further kinds, of which all objects are copied.
+    /// Further kinds, of which all objects are copied; none that Kubernetes has itself, and each in one version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         transform = schema::at_most(16),
+        transform = schema::rule(
+            "self.all(kind, kind.group != '' && !(kind.group == 'discovery.k8s.io' && kind.resource == 'endpointslices') && \
+             !(kind.group == 'networking.k8s.io' && kind.resource == 'ingresses'))",
+            "kinds of Kubernetes itself are copied as the other settings of this section say, and are not listed"
+        ),
+        transform = schema::rule(
+            "self.all(kind, self.exists_one(other, other.group == kind.group && other.resource == kind.resource))",
+            "a kind is listed in one version"
+        ),
         transform = schema::keyed_by(&["group", "version", "resource"])
     )]
     pub custom_resources: Vec<ReplicatedResource>,

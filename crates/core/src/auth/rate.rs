@@ -39,6 +39,11 @@ impl Meter {
         self.full_again = Some(later(now, debt));
     }
 
+    /// Whether the bucket is full, so that it can be forgotten.
+    pub fn is_full(&self, now: Timestamp) -> bool {
+        self.full_again <= Some(now)
+    }
+
     /// How long it takes until the bucket is full again. A clock that was set back does not make it longer.
     fn debt(&mut self, pace: &Pace, now: Timestamp) -> Duration {
         self.full_again = self.full_again.min(Some(later(now, pace.every * pace.burst)));
@@ -104,7 +109,7 @@ impl RateLimiter {
         if self.sources.len() < self.limits.sources || self.sources.contains_key(source) {
             return;
         }
-        self.sources.retain(|_, meter| meter.full_again > Some(now));
+        self.sources.retain(|_, meter| !meter.is_full(now));
         if self.sources.len() >= self.limits.sources {
             let least = self.sources.iter().min_by_key(|(_, meter)| meter.full_again);
             if let Some(least) = least.map(|(source, _)| *source) {

@@ -1,6 +1,7 @@
 //! What people read on a claim: Events, and conditions for what stays so.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition};
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -11,10 +12,10 @@ use crate::pods::inward::text;
 
 /// That the claim over there is not there any more, nor what was in it.
 pub(super) const LOST: &str = "DataLost";
-/// As many bytes as an Event may say.
-const LONGEST_NOTE: usize = 1000;
 /// That the claim over there cannot grow.
 const REFUSED: &str = "ResizeRefused";
+/// That the class does not wait for a pod, so that no node is ever chosen.
+const IMMEDIATE: &str = "ImmediateBinding";
 
 /// Says why nothing comes of it on the chosen node, and lets the scheduler choose again.
 pub(super) fn turn_back(refusal: &Refusal) -> Vec<Write> {
@@ -22,8 +23,7 @@ pub(super) fn turn_back(refusal: &Refusal) -> Vec<Write> {
 }
 
 fn tell(word: &str, message: &str) -> Write {
-    let note = message[..message.floor_char_boundary(LONGEST_NOTE)].to_owned();
-    Write::Tell(Notice { warning: true, reason: word.to_owned(), note })
+    Write::Tell(Notice { warning: true, reason: word.to_owned(), note: message.to_owned() })
 }
 
 /// What follows when an API server does not take what was written; none if that says nothing about the claim.
@@ -94,6 +94,23 @@ pub(super) fn lost(claim: &PersistentVolumeClaim, handle: &Handle, now: Timestam
          replaced: delete this claim to begin anew"
     );
     vec![condition(claim, LOST, "ClaimGone", &message, now), tell(LOST, &message)]
+}
+
+/// Says of a claim whose class does not wait for a pod that it gets no volume, as long as that is so.
+pub(super) fn mode(claim: &PersistentVolumeClaim, class: &StorageClass, now: Timestamp) -> Vec<Write> {
+    let is_immediate = class.volume_binding_mode.as_deref() == Some("Immediate");
+    match find(claim, IMMEDIATE) {
+        Some(_) if !is_immediate => vec![without(IMMEDIATE)],
+        None if is_immediate => {
+            let name = class.metadata.name.as_deref().unwrap_or_default();
+            let message = format!(
+                "the StorageClass {name} does not wait for a pod, so nobody chooses where the volume shall be, and none is \
+                 made; make the class anew with volumeBindingMode: WaitForFirstConsumer"
+            );
+            vec![condition(claim, IMMEDIATE, "Immediate", &message, now), tell(IMMEDIATE, &message)]
+        }
+        Some(_) | None => Vec::new(),
+    }
 }
 
 /// It is there again, as when a peer was restored.

@@ -1,5 +1,5 @@
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Affinity;
+use k8s_openapi::api::core::v1::{Affinity, Taint};
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,6 +16,10 @@ fn turin() -> Node {
         "spec": {"taints": [{"key": "virtual-node.liqo.io/not-allowed", "effect": "NoExecute"}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }))
+}
+
+fn rome() -> Node {
+    of(json!({"metadata": {"name": "rome-1", "labels": {"kubernetes.io/hostname": "rome-1", "disk": "ssd"}}}))
 }
 
 fn offloading(strategy: &str) -> NamespaceOffloading {
@@ -35,8 +39,12 @@ fn plain() -> Value {
 
 fn checked(spec: &Value, strategy: Option<&str>, to_turin: bool, claims: &[PersistentVolumeClaim]) -> String {
     let (node, mapping) = (turin(), of(json!({"phase": "Accepted", "remoteNamespace": "shop-rome"})));
-    let to =
-        if to_turin { Destination::Peer { node: &node, mapping: Some(&mapping) } } else { Destination::Home };
+    let nodes = [turin(), rome()];
+    let to = if to_turin {
+        Destination::Peer { node: &node, mapping: Some(&mapping) }
+    } else {
+        Destination::Home { nodes: Some(&nodes) }
+    };
     let offloading = strategy.map(offloading);
     let result = check("shop", &template(spec), None, offloading.as_ref(), &to, claims);
     result.map_or_else(|obstacle| obstacle.to_string(), |()| "free".to_owned())
@@ -74,30 +82,115 @@ fn what_cannot_travel_or_has_data_elsewhere_stays() {
     let mut pod = plain();
     pod["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]);
     let claim = |phase: &str| vec![of(json!({"metadata": {"name": "disk"}, "status": {"phase": phase}}))];
+    assert!(checked(&pod, Some("LocalAndRemote"), true, &claim("Bound")).contains("the claim disk"));
+    assert_eq!(
+        checked(&pod, Some("LocalAndRemote"), false, &claim("Bound")),
+        "free",
+        "it is of this cluster"
+    );
     for to_turin in [true, false] {
-        assert!(checked(&pod, Some("LocalAndRemote"), to_turin, &claim("Bound")).contains("the claim disk"));
         assert_eq!(checked(&pod, Some("LocalAndRemote"), to_turin, &claim("Pending")), "free");
     }
 }
 
 #[test]
+fn pods_that_ask_for_other_clusters_are_not_told_to_come_home() {
+    let home = |changes: &Value| {
+        let mut pod = plain();
+        pod.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        checked(&pod, Some("LocalAndRemote"), false, &[])
+    };
+    let there = home(&json!({"nodeSelector": {"liqo.io/type": "virtual-node"}}));
+    assert!(there.contains("their nodeSelector asks for liqo.io/type=virtual-node"), "{there}");
+    let virtual_nodes = json!({"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]});
+    let there = home(&json!({"affinity": affinity(&json!([{"matchExpressions": [virtual_nodes]}]))}));
+    assert!(there.contains("their node affinity asks for liqo.io/type"), "{there}");
+    assert_eq!(home(&json!({"nodeSelector": {"disk": "ssd"}})), "free");
+    assert_eq!(home(&json!({"affinity": affinity(&json!([{"matchExpressions": [ssd()]}]))})), "free");
+}
+
+#[test]
+fn what_an_autoscaler_may_make_is_left_to_the_scheduler() {
+    let mut pod = plain();
+    pod["nodeSelector"] = json!({"disk": "tape"});
+    let rome = [rome()];
+    for nodes in [None, Some(&rome[..])] {
+        let home = Destination::Home { nodes };
+        assert_eq!(check("shop", &template(&pod), None, None, &home, &[]), Ok(()));
+    }
+}
+
+#[test]
+fn data_that_lies_there_already_is_no_obstacle() {
+    let mut pod = plain();
+    pod["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]);
+    let node = turin().metadata.name.unwrap();
+    let disk = |selected: &str| {
+        let annotations = json!({"volume.kubernetes.io/selected-node": selected});
+        vec![of(
+            json!({"metadata": {"name": "disk", "annotations": annotations}, "status": {"phase": "Bound"}}),
+        )]
+    };
+    assert_eq!(checked(&pod, Some("LocalAndRemote"), true, &disk(&node)), "free");
+    assert!(checked(&pod, Some("LocalAndRemote"), true, &disk("n1")).contains("the claim disk"));
+    assert!(checked(&pod, Some("LocalAndRemote"), false, &disk(&node)).contains("the claim disk"));
+    assert_eq!(checked(&pod, Some("LocalAndRemote"), false, &disk("n1")), "free", "it can be kept at home");
+    let nodes = [turin(), rome()];
+    let home = Destination::Home { nodes: Some(&nodes) };
+    let again = |former| check("shop", &template(&pod), former, None, &home, &disk(&node));
+    assert!(again(None).is_err());
+    assert_eq!(again(Some(&Belonging::Home)), Ok(()), "who tries again is not refused");
+}
+
+#[test]
+fn a_volume_of_ours_lies_on_a_peer_unless_it_was_handed_over() {
+    let mut pod = plain();
+    pod["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]);
+    let disk = |volume: &str| {
+        let annotations = json!({"volume.kubernetes.io/storage-provisioner": "storage.liqo.io"});
+        vec![of(json!({
+            "metadata": {"name": "disk", "uid": "7", "annotations": annotations},
+            "spec": {"volumeName": volume}, "status": {"phase": "Bound"},
+        }))]
+    };
+    let there = checked(&pod, Some("LocalAndRemote"), false, &disk("pvc-7"));
+    assert!(there.contains("the claim disk"), "{there}");
+    assert_eq!(checked(&pod, Some("LocalAndRemote"), false, &disk("pvc-of-a-stand-in")), "free");
+}
+
+#[test]
 fn a_node_that_takes_no_pods_is_told() {
     let mapping: CurrentMapping = of(json!({"phase": "Accepted", "remoteNamespace": "shop-rome"}));
-    let check = |node: &Node| {
+    let check_of = |node: &Node, pod: &Value| {
         let to = Destination::Peer { node, mapping: Some(&mapping) };
-        check("shop", &template(&plain()), None, Some(&offloading("Remote")), &to, &[])
-            .unwrap_err()
-            .to_string()
+        let result = check("shop", &template(pod), None, Some(&offloading("Remote")), &to, &[]);
+        result.map_or_else(|obstacle| obstacle.to_string(), |()| "free".to_owned())
     };
-    let mut node = turin();
-    node.spec.as_mut().unwrap().unschedulable = Some(true);
-    assert!(check(&node).contains("cordoned"));
-    node.spec.as_mut().unwrap().taints = Some(vec![of(json!({"key": "drain", "effect": "NoSchedule"}))]);
-    assert!(check(&node).contains("taint drain"));
+    let check = |node: &Node| check_of(node, &plain());
+    let taint = |key: &str| -> Taint { of(json!({"key": key, "effect": "NoSchedule"})) };
+    let with = |taints: Vec<Taint>, is_cordoned: bool| {
+        let mut node = turin();
+        let spec = node.spec.as_mut().unwrap();
+        spec.taints = Some(taints);
+        spec.unschedulable = Some(is_cordoned);
+        node
+    };
+    // As Kubernetes leaves a node that a person has cordoned.
+    let mut node = with(vec![taint("node.kubernetes.io/unschedulable")], true);
+    assert!(check(&node).contains("cordoned; run 'kubectl uncordon liqo-turin'"), "{}", check(&node));
     node.status = Some(of(
         json!({"conditions": [{"type": "Ready", "status": "False", "message": "the peer is silent"}]}),
     ));
     assert!(check(&node).contains("the peer is silent"));
+    let emptied = with(vec![taint("virtual-node.liqo.io/draining")], true);
+    assert!(check(&emptied).contains("it is being emptied"), "{}", check(&emptied));
+    let reserved = with(vec![taint("reserved")], false);
+    assert!(check(&reserved).contains("taint reserved"), "{}", check(&reserved));
+    let mut pod = plain();
+    pod["tolerations"] = json!([{"key": "reserved", "operator": "Exists"}]);
+    assert_eq!(check_of(&reserved, &pod), "free", "they put up with it");
+    pod["tolerations"] = json!([{"key": "reserved", "value": "for others"}]);
+    assert!(check_of(&reserved, &pod).contains("taint reserved"));
 }
 
 fn affinity(terms: &Value) -> Affinity {
@@ -166,7 +259,8 @@ fn a_pod_is_made_again_without_where_it_was() {
         "metadata": {"name": "web", "namespace": "shop", "uid": "1", "resourceVersion": "7", "labels": {"a": "b"}},
         "spec": {"nodeName": "rome-1", "containers": []}, "status": {"phase": "Running"},
     }));
-    let made = again(&pod, &Destination::Home);
+    let home = Destination::Home { nodes: None };
+    let made = again(&pod, &home);
     assert_eq!((&made.metadata.uid, &made.metadata.resource_version, &made.status), (&None, &None, &None));
     assert_eq!(made.metadata.name.as_deref(), Some("web"));
     assert_eq!(Belonging::of(&made.metadata), Some(Belonging::Home));
@@ -174,7 +268,7 @@ fn a_pod_is_made_again_without_where_it_was() {
     assert_eq!(spec.node_name, None);
     assert_eq!(spec.affinity, Some(affinity(&json!([{"matchExpressions": [at_home()]}]))));
     let there = turin();
-    let away = again(&again(&pod, &Destination::Home), &Destination::Peer { node: &there, mapping: None });
+    let away = again(&again(&pod, &home), &Destination::Peer { node: &there, mapping: None });
     assert_eq!(away.spec.unwrap().affinity, Some(affinity(&json!([{"matchExpressions": [in_turin()]}]))));
 }
 

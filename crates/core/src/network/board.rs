@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Ipam, Turn, layout::Layout};
+use super::{Claims, Ipam, Turn, layout::Layout};
 
 /// An endpoint, and the address that a peer uses for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,13 +185,18 @@ impl Board {
     }
 
     /// The addresses of our external network that others wrote, under our own name for it.
-    pub fn claimed(&self, ipam: &Ipam) -> BTreeSet<IpAddr> {
-        let peers = self.peers.iter().filter(|(_, peer)| !peer.others.addresses.is_empty());
-        let claimed = peers.filter_map(|(name, peer)| {
-            let external = ipam.peers().get(name)?.ours?.external?;
-            Some(peer.others.endpoints.keys().filter_map(move |address| external.inward(*address)))
-        });
-        claimed.flatten().collect()
+    pub fn claimed(&self, ipam: &Ipam) -> Claims {
+        let mut claimed = Claims::default();
+        for (name, peer) in self.peers.iter().filter(|(_, peer)| !peer.others.addresses.is_empty()) {
+            let ours = ipam.peers().get(name).and_then(|agreement| agreement.ours);
+            let Some(external) = ours.and_then(|ours| ours.external) else { continue };
+            for (address, endpoint) in &peer.others.endpoints {
+                if let Some(address) = external.inward(*address) {
+                    claimed.add(name, *endpoint, address);
+                }
+            }
+        }
+        claimed
     }
 
     /// All that is in force.

@@ -20,8 +20,8 @@ use rpds::RedBlackTreeMapSync;
 
 use super::acquisition::shortest_mask;
 use super::{
-    Agreement, Answer, Exhausted, ExternalAddresses, Networks, Offered, Ours, QUARANTINE, Translation,
-    Unlike, map_to_network, replacement,
+    Agreement, Answer, Claims, Exhausted, ExternalAddresses, Networks, Offered, Ours, QUARANTINE,
+    Translation, Unlike, map_to_network, replacement,
 };
 
 pub use mapping::{Asker, Mapping};
@@ -86,6 +86,9 @@ pub enum MapError {
     /// Nothing can be reached at it.
     #[error("{0} is not the address of an endpoint")]
     NotAnEndpoint(IpAddr),
+    /// It is the peer that publishes it.
+    #[error("{0} stands for an endpoint of that cluster itself, which reaches it without this one")]
+    TheirOwn(IpAddr),
     /// No address is left.
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
@@ -129,6 +132,14 @@ impl Ipam {
         let external = ExternalAddresses::new(external);
         let (peers, resting) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self { own, external, peers, resting, mappings: Mappings::default() })
+    }
+
+    /// The same with the first address at another place. Who begins anew does not know what was given out before; at a
+    /// place by chance it hardly meets what peers still remember.
+    #[must_use]
+    pub fn starting_at(mut self, chance: u32) -> Self {
+        self.external.start_at(chance);
+        self
     }
 
     /// The networks of this cluster.
@@ -197,6 +208,14 @@ impl Ipam {
         self.resting.retain(|network, _| in_use.overlapping(network).is_none());
     }
 
+    /// Lets all that rest do so in full from now on: who wrote down since when may have had another clock.
+    pub(super) fn rest_anew(&mut self, now: Timestamp) {
+        self.external.rest_anew(now);
+        for rest in self.resting.values_mut() {
+            rest.since = now;
+        }
+    }
+
     /// All networks that are in use, but for those of this peer.
     fn taken<'a>(&'a self, except: &'a str) -> impl Iterator<Item = IpNet> + 'a {
         let own = [self.own.pod, self.own.service, self.external.network()];
@@ -245,15 +264,15 @@ impl Ipam {
 
     /// The address at which a peer reaches an endpoint, for whoever calls.
     pub fn map(&mut self, peer: &str, endpoint: IpAddr, now: Timestamp) -> Result<IpAddr, MapError> {
-        self.map_for(Asker::Caller, &BTreeSet::new(), (peer, endpoint), now)
+        self.map_for(Asker::Caller, &Claims::default(), (peer, endpoint), now)
     }
 
     /// The address at which a peer reaches an endpoint, beside addresses of our external network that others use without
-    /// having asked.
+    /// having asked. One that they use for this very endpoint is taken over.
     pub fn map_for(
         &mut self,
         asker: Asker,
-        claimed: &BTreeSet<IpAddr>,
+        claimed: &Claims,
         (peer, endpoint): (&str, IpAddr),
         now: Timestamp,
     ) -> Result<IpAddr, MapError> {
@@ -274,6 +293,10 @@ impl Ipam {
         if let Some(there) = agreement.their_pods.outward(endpoint) {
             return Ok(there);
         }
+        // Nor need what the peer itself publishes, and packets that came back through here would be nobody's.
+        if agreement.their_external.is_some_and(|external| external.here().contains(&endpoint)) {
+            return Err(MapError::TheirOwn(endpoint));
+        }
         let external = ours.external.ok_or_else(|| MapError::PodsOnly(peer.to_owned()))?;
         let no_endpoint = MapError::NotAnEndpoint(endpoint);
         if external.here().contains(&endpoint) || map_to_network(endpoint, external.here()).is_none() {
@@ -281,10 +304,24 @@ impl Ipam {
         }
         let ip = match self.mappings.get(&endpoint) {
             Some(mapping) => mapping.ip,
-            None => self.external.allocate_beside(claimed, now)?,
+            None => self.address_for(claimed, Some(peer), endpoint, now)?,
         };
         self.publish(asker, peer, endpoint, ip);
         external.outward(ip).ok_or(no_endpoint)
+    }
+
+    /// The address that others use for an endpoint, if it can be had, or else one of those that are free.
+    fn address_for(
+        &mut self,
+        claimed: &Claims,
+        peer: Option<&str>,
+        endpoint: IpAddr,
+        now: Timestamp,
+    ) -> Result<IpAddr, Exhausted> {
+        match claimed.address(peer, &endpoint) {
+            Some(ip) if self.external.take(ip, endpoint, now) => Ok(ip),
+            Some(_) | None => self.external.allocate_beside(claimed, now),
+        }
     }
 
     fn publish(&mut self, asker: Asker, peer: &str, endpoint: IpAddr, ip: IpAddr) {
@@ -312,7 +349,7 @@ impl Ipam {
     /// Keeps how an endpoint is published, unless that is for nobody.
     fn keep(&mut self, endpoint: IpAddr, mapping: Mapping, now: Timestamp) {
         if mapping.is_idle() {
-            self.external.free(mapping.ip, now);
+            self.external.free(mapping.ip, endpoint, now);
             self.mappings.remove_mut(&endpoint);
         } else {
             self.mappings.insert_mut(endpoint, mapping);
@@ -333,13 +370,13 @@ impl Ipam {
     /// Publishes an endpoint to all peers, those that are to come included.
     pub(super) fn open(
         &mut self,
-        claimed: &BTreeSet<IpAddr>,
+        claimed: &Claims,
         endpoint: IpAddr,
         now: Timestamp,
     ) -> Result<(), Exhausted> {
         let mapping = match self.mappings.get(&endpoint) {
             Some(mapping) => mapping.clone(),
-            None => Mapping::new(self.external.allocate_beside(claimed, now)?),
+            None => Mapping::new(self.address_for(claimed, None, endpoint, now)?),
         };
         self.mappings.insert_mut(endpoint, Mapping { to_all: true, ..mapping });
         Ok(())

@@ -12,6 +12,7 @@ use ferro_api::net::{Connection, ConnectionStatus, Probe, Throughput};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
+use super::Trouble;
 use super::config::PUBLIC_KEY;
 
 /// So many probes in a row without an answer mean that the tunnel is down: five seconds, which a burst of traffic or a
@@ -140,6 +141,16 @@ pub fn connection(observed: &Observed, now: Timestamp) -> Connection {
         probe: observed.probe.and_then(|measured| figures(&measured, now)),
         throughput: observed.throughput.clone(),
     }
+}
+
+/// What is shown of a tunnel that the gateway does not run.
+pub fn refused(trouble: &Trouble) -> Connection {
+    let status = match trouble {
+        // It comes by itself.
+        Trouble::Unprocessed(_) => ConnectionStatus::Connecting,
+        _ => ConnectionStatus::Error,
+    };
+    Connection { status: Some(status), status_message: Some(trouble.to_string()), ..Connection::default() }
 }
 
 /// What is shown of a tunnel whose gateway is silent. Whatever it said last may be long over.
@@ -284,6 +295,18 @@ mod tests {
         assert!(message(Observed::default()).contains("not said yet"));
         let deaf = Observed { probe: Some(Measured::default()), ..measured(1) };
         assert!(message(deaf).contains("probes"));
+    }
+
+    #[test]
+    fn a_tunnel_that_is_not_run_is_an_error_unless_it_is_not_processed_yet() {
+        let own_key = refused(&Trouble::OwnKey);
+        assert_eq!(own_key.status, Some(ConnectionStatus::Error));
+        assert_eq!(own_key.status_message, Some(Trouble::OwnKey.to_string()));
+        let early = refused(&Trouble::Unprocessed("status.localPodCIDR"));
+        assert_eq!(early.status, Some(ConnectionStatus::Connecting));
+        assert!(early.status_message.is_some_and(|message| message.contains("not processed yet")));
+        let up = connection(&measured(1), start());
+        assert!(is_news(Some(&up), &own_key, Some(Duration::ZERO)));
     }
 
     #[test]

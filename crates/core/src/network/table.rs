@@ -143,7 +143,8 @@ impl PeerTable {
         self.published.entries().filter(|(endpoint, _)| !self.is_pod(endpoint)).collect()
     }
 
-    fn is_pod(&self, endpoint: &IpAddr) -> bool {
+    /// Whether an endpoint is a pod of this cluster.
+    pub fn is_pod(&self, endpoint: &IpAddr) -> bool {
         self.ours.pods.here().contains(endpoint)
     }
 

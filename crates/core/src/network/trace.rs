@@ -90,6 +90,8 @@ pub struct Service {
     pub ready: Vec<IpAddr>,
     /// How many more are there and not ready.
     pub unready: usize,
+    /// The name that it stands for, of one that has no endpoints.
+    pub stands_for: Option<String>,
 }
 
 /// Where the gateway runs.

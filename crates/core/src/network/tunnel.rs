@@ -10,6 +10,7 @@ use ferro_api::config::Reach;
 use ferro_api::names::labels;
 use ferro_api::net::{NatMapping, TunnelEndpoint, TunnelEndpointStatus};
 use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
 use super::config::{BACKEND, BadConfig, another_backend, endpoint, parse, public_key};
@@ -21,6 +22,8 @@ use super::{
 /// What a gateway needs to know of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
+    /// The object that tells of it, as a person would name it.
+    pub object: String,
     /// Under which names each sees the networks of the other.
     pub agreement: Agreement,
     /// What is done to the addresses.
@@ -77,6 +80,13 @@ pub struct Problem {
     pub object: String,
     /// What is wrong.
     pub trouble: Trouble,
+}
+
+impl Problem {
+    /// Whether it is why there is no tunnel by this object.
+    pub fn is_of(&self, endpoint: &TunnelEndpoint) -> bool {
+        self.peer == endpoint.spec.cluster_id && self.object == object(endpoint)
+    }
 }
 
 /// Why something is not used.
@@ -185,7 +195,8 @@ fn read_all(
                 let table = table.reaching(ReachablePods::of(reach, BTreeSet::new()));
                 let table = table.publishing(published(&peer, &ours, &mut problems));
                 let probe = ProbePair::of(&agreement);
-                let tunnel = Tunnel { agreement, table, endpoint: address, public_key: key, probe };
+                let object = object(endpoint);
+                let tunnel = Tunnel { object, agreement, table, endpoint: address, public_key: key, probe };
                 found.insert(peer, tunnel);
             }
             Err(trouble) => problems.push(Problem { peer, object: object(endpoint), trouble }),
@@ -197,11 +208,8 @@ fn read_all(
 /// Leaves out the peer that claims to have the key of this cluster's gateway.
 pub fn without_ourselves(own: &[u8; 32], tunnels: &mut BTreeMap<String, Tunnel>) -> Vec<Problem> {
     let ourselves = tunnels.extract_if(.., |_, tunnel| tunnel.public_key == *own);
-    let problem = |(peer, _): (String, Tunnel)| Problem {
-        object: format!("TunnelEndpoint of {peer}"),
-        peer,
-        trouble: Trouble::OwnKey,
-    };
+    let problem =
+        |(peer, tunnel): (String, Tunnel)| Problem { peer, object: tunnel.object, trouble: Trouble::OwnKey };
     ourselves.map(problem).collect()
 }
 
@@ -275,9 +283,7 @@ fn apart(agreement: &Agreement, ours: &Ours, taken: &[IpNet]) -> Result<(), Trou
 fn published(peer: &str, ours: &Ours, mappings: &[&NatMapping], problems: &mut Vec<Problem>) -> Redirections {
     let mut published = Redirections::default();
     let mut of_peer: Vec<_> = mappings.iter().filter(|mapping| mapping.spec.cluster_id == peer).collect();
-    of_peer.sort_by_key(|mapping| {
-        (!labels::PART_OF.is_on(&mapping.metadata), mapping.creation_timestamp(), mapping.name_any())
-    });
+    of_peer.sort_by_key(|mapping| precedence(mapping));
     for mapping in of_peer {
         for (endpoint, address) in &mapping.spec.cluster_mappings {
             let entry = entry(endpoint, address, ours);
@@ -289,6 +295,11 @@ fn published(peer: &str, ours: &Ours, mappings: &[&NatMapping], problems: &mut V
         }
     }
     published
+}
+
+/// Where entries contradict each other, those of the object with the lesser one count: of one of ours, or the older one.
+pub fn precedence(mapping: &NatMapping) -> (bool, Option<Time>, String) {
+    (!labels::PART_OF.is_on(&mapping.metadata), mapping.creation_timestamp(), mapping.name_any())
 }
 
 fn entry(endpoint: &str, address: &str, ours: &Ours) -> Result<(IpAddr, IpAddr), Trouble> {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 
 use super::ipam::Mappings;
-use super::{Answer, Asker, Exhausted, Ipam, MapError, Offered, Refusal};
+use super::{Answer, Asker, Claims, Exhausted, Ipam, MapError, Offered, Refusal};
 
 /// Changes that are stored together.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Turn {
     /// Whether they may differ in what was agreed with peers.
     pub(super) is_agreement_touched: bool,
     /// Addresses of our external network that others use without having asked.
-    claimed: BTreeSet<IpAddr>,
+    claimed: Claims,
     pub(super) now: Timestamp,
 }
 
@@ -39,13 +39,13 @@ impl Turn {
             touched: BTreeSet::new(),
             freed: BTreeMap::new(),
             is_agreement_touched: false,
-            claimed: BTreeSet::new(),
+            claimed: Claims::default(),
             now,
         }
     }
 
     /// Leaves these addresses of our external network to those who use them without having asked.
-    pub fn leave(&mut self, claimed: BTreeSet<IpAddr>) {
+    pub fn leave(&mut self, claimed: Claims) {
         self.claimed = claimed;
     }
 

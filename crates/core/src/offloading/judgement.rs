@@ -124,7 +124,9 @@ impl Index {
             return Wanted::Refused(taken(remote, rival));
         }
         let present = cluster.current(namespace).and_then(|current| current.remote_namespace.as_deref());
-        match present.filter(|present| present != remote) {
+        // Who is asked for it already, and says another name, may do so for ever: it is not asked anew in circles.
+        let is_asked_for = cluster.desired(namespace) == Some(remote);
+        match present.filter(|present| present != remote && !is_asked_for) {
             Some(other) => Wanted::Later(Reason::new(GOES, format!("{other} has to go first"))),
             None => Wanted::Name(remote),
         }

@@ -38,7 +38,7 @@ pub fn standing(offloading: Option<&NamespaceOffloading>, cluster: &str) -> Stan
 
 /// Whether an offloading goes from clusters without waiting for them.
 pub(super) fn is_forced(offloading: &NamespaceOffloading) -> bool {
-    annotations::FORCE.of(&offloading.metadata).is_some_and(|value| value != "false")
+    annotations::FORCE.of(&offloading.metadata) == Some("true")
 }
 
 fn is_dropped(offloading: &NamespaceOffloading, cluster: &str) -> bool {

@@ -238,6 +238,20 @@ fn what_a_peer_says_is_shown_cut_short_and_harmless() {
 }
 
 #[test]
+fn a_peer_that_answers_with_another_name_than_it_was_asked_for_is_not_asked_in_circles() {
+    let mut world = peered();
+    world.make_namespace("a");
+    world.offload("a", &json!({"clusterSelector": selector("security-policy", "strict")}));
+    world.settle();
+    let desired = world.desired("turin");
+    let status = world.maps.get_mut("turin").unwrap().status.as_mut().unwrap();
+    status.current_mapping.get_mut("a").unwrap().remote_namespace = Some("elsewhere".into());
+    world.touch_everything();
+    assert!(world.plan().iter().all(|write| write.stage() != Stage::There), "{:?}", world.plan());
+    assert_eq!(world.desired("turin"), desired);
+}
+
+#[test]
 fn nothing_is_failed_as_long_as_a_peer_has_not_answered() {
     let mut world = peered();
     world.provider("milan", Provider::Silent);

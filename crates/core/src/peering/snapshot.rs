@@ -133,7 +133,7 @@ impl Snapshot<'_> {
 
     /// Whether everything is to be ended without the peer.
     pub(super) fn is_forced(&self) -> bool {
-        annotations::FORCE.of(&self.peer.metadata).is_some_and(|value| value != "false")
+        annotations::FORCE.of(&self.peer.metadata) == Some("true")
     }
 
     pub(super) fn was_auto_joined(&self) -> bool {

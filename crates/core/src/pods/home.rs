@@ -16,7 +16,9 @@
 //!   pods run for one.
 //! - A pod that has run and must not run again is not started again, whatever is lost.
 //! - A kubelet over there hears first of the time that the pod at home was given, if that is less than the pod asks for.
-//! - Over a peer that does not answer nothing is decided but readiness, unless it was given up by force.
+//! - Over a peer that does not answer nothing is decided but readiness, unless it was given up by force. Until that is noticed
+//!   what is known may be old: no pod is deleted here to be made elsewhere before the peer has answered once more, since it
+//!   could not be told to end its own.
 //! - Only a pod that has got over there is deleted because its namespace is dropped: one that comes later gets no further,
 //!   so that whoever makes pods for this very node does not make them in circles.
 //! - The namespace over there is not let go ([`lodges`]) before what is there of its pods, other than of pods that have ended
@@ -52,7 +54,7 @@ use super::inward::{self, Ending, Sight, Surroundings, Wait};
 use super::outward::access::Access;
 use crate::offloading::Standing;
 pub use crate::peering::Notice;
-pub use remains::{keeps_pod, keeps_shadow};
+pub use remains::{is_left, keeps_pod, keeps_shadow};
 use sooner::Time;
 pub use sooner::marking;
 use there::{There, is_ours, left};
@@ -70,7 +72,7 @@ pub struct Snapshot<'a> {
     pub remote: Option<&'a Pod>,
     /// The namespace over there that stands for that of the pod; none only when the peer has none, or never had.
     pub namespace: Option<&'a str>,
-    /// Whether the pod may run over there. It matters only while there is no ShadowPod.
+    /// Whether the pod may run over there. It matters only while there is no ShadowPod, or a rejected one.
     pub admitted: Result<(), Refusal>,
     /// Whether pods over there reach the API server of this cluster.
     pub access: &'a Access,
@@ -105,7 +107,7 @@ impl fmt::Debug for Snapshot<'_> {
     }
 }
 
-/// One write. All are about the name of the pod, at home or in [`Snapshot::namespace`].
+/// One write, or a look before others. All are about the name of the pod, at home or in [`Snapshot::namespace`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// Create the ShadowPod.
@@ -135,6 +137,9 @@ pub enum Write {
         /// In seconds; at least one, so that it is not gone before its containers are.
         grace: u32,
     },
+    /// Ask the API server over there for the ShadowPod. There may be none; but unless it answers, what follows is not
+    /// performed.
+    Ask,
     /// Apply a merge patch to the pod at home.
     Tolerate(Value),
     /// Apply a **strategic** merge patch to the status of the pod at home.
@@ -144,13 +149,26 @@ pub enum Write {
         /// The UID.
         uid: String,
     },
-    /// Delete the pod at home with no grace, if it has this UID.
+    /// Delete the pod at home with no grace, if it has this UID, after this look: its owner makes another one.
     Finish {
         /// The UID.
         uid: String,
+        /// What is known may be old.
+        look: Look,
     },
     /// Tell by an Event on the pod at home.
     Tell(Notice),
+}
+
+/// The look before a pod goes that was deleted: whether [`is_left`] of what the API server over there has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// None: it cannot be there.
+    Spared,
+    /// It goes unless something is found: whoever gave up the peer does not wait for its answer.
+    Tried,
+    /// It goes when nothing is found.
+    Needed,
 }
 
 /// What to do about a pod now.
@@ -168,6 +186,11 @@ impl Plan {
         self.writes.iter().any(|write| matches!(write, Write::CreateShadow(_)))
     }
 
+    /// What is to be shown of the pod, where nothing has to come before that.
+    pub fn shown(&self) -> Option<&Write> {
+        self.writes.iter().find(|write| matches!(write, Write::Show(_))).filter(|_| !self.begins())
+    }
+
     fn of(writes: impl IntoIterator<Item = Write>) -> Self {
         Self { writes: writes.into_iter().collect(), again: None }
     }
@@ -178,8 +201,8 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let Some(pod) = snapshot.pod else { return Plan::of(snapshot.clear()) };
     let case = Case { snapshot, pod, there: There::of(snapshot, pod) };
     let is_going = pod.metadata.deletion_timestamp.is_some();
-    // Where there is no namespace, nothing of the pod can be left, whether or not the peer answers.
-    let is_known = snapshot.is_near || is_going && snapshot.namespace.is_none();
+    // Of a pod that was never there nothing can be left, whether or not the peer answers.
+    let is_known = snapshot.is_near || is_going && case.was_never_there();
     if case.is_sent_away() {
         case.send_away()
     } else if !is_known {

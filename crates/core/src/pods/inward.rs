@@ -14,6 +14,7 @@
 mod bounds;
 mod conditions;
 mod containers;
+mod details;
 mod patch;
 
 use std::net::IpAddr;
@@ -24,7 +25,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::provider::Complaint;
 
 pub(crate) use bounds::text;
-pub(super) use bounds::word;
+pub(super) use bounds::{cut, word};
 pub(super) use conditions::{disrupted_since, ready, refused_change};
 pub use patch::patch;
 
@@ -32,6 +33,8 @@ pub use patch::patch;
 const PENDING: &str = "Pending";
 /// The word of a pod that is gone over there, and is made again.
 pub(super) const RECREATING: &str = "Recreating";
+/// The word of a provider that has no room for a pod. Another node may have some.
+pub(super) const NO_ROOM: &str = "QuotaExceeded";
 /// At least one container has started.
 const RUNNING: &str = "Running";
 

@@ -7,6 +7,7 @@ pub mod access;
 pub(in crate::pods) mod barred;
 mod claims;
 pub(in crate::pods) mod content;
+mod debugging;
 mod downward;
 pub(crate) mod keys;
 pub(in crate::pods) mod portable;
@@ -59,6 +60,7 @@ pub fn shadow(pod: &Pod, namespace: &str, home: &str, access: &Access) -> Result
 fn spec(pod: &Pod) -> Result<PodSpec, Refusal> {
     let mut spec = pod.spec.clone().unwrap_or_default();
     portable::without_own_token(&mut spec);
+    debugging::without_ended(&mut spec, pod);
     access::translate(&mut spec, pod);
     if let Some(barred) = barred::find(&spec) {
         let message = format!("{} cannot run on another cluster: {}; {ADVICE}", barred.what, barred.why);
@@ -68,6 +70,15 @@ fn spec(pod: &Pod) -> Result<PodSpec, Refusal> {
     claims::translate(&mut spec, pod);
     downward::translate(&mut spec, pod);
     Ok(spec)
+}
+
+/// Whether a pod cannot run elsewhere because of what never changes of it: containers for debugging come and stay.
+pub(super) fn never_travels(pod: &Pod) -> bool {
+    let mut first = pod.clone();
+    if let Some(spec) = &mut first.spec {
+        spec.ephemeral_containers = None;
+    }
+    spec(&first).is_err()
 }
 
 /// Those that pass.

@@ -25,6 +25,7 @@ const SERVICE: [&str; 7] = [
 ];
 /// Who serves an Ingress is for the other cluster to say.
 const INGRESS: [&str; 3] = ["defaultBackend", "rules", "tls"];
+const CLASS: &str = "ingressClassName";
 /// Names of nodes are looked at, and go no further.
 const ENDPOINT: [&str; 4] = ["addresses", "conditions", "hostname", "nodeName"];
 
@@ -43,6 +44,18 @@ pub(super) fn content(kind: &Kind, object: &DynamicObject) -> Value {
         }
     };
     Value::Object(content)
+}
+
+/// The class that its cluster has given an Ingress.
+pub(super) fn class(ingress: &Value) -> Option<&str> {
+    ingress["spec"][CLASS].as_str()
+}
+
+/// Lets what travels of an Ingress have a class.
+pub(super) fn put_class(content: &mut Value, class: &str) {
+    if let Some(spec) = content.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert(CLASS.to_owned(), class.into());
+    }
 }
 
 /// A hash of what travels.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use ferro_api::names::{annotations, labels};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::{DynamicObject, TypeMeta};
 use serde_json::{Value, json};
 
 use super::Kind;
-use super::content::digest;
-use super::kind::{kept_content, kept_digest};
+use super::content::{digest, put_class};
+use super::kind::{kept_class, kept_content, kept_digest};
 use crate::pods::outward::keys;
 
 /// A copy that is wanted.
@@ -84,14 +84,20 @@ impl Wish {
         is_it
     }
 
-    /// The copy, in this namespace over there. When it takes the place of another one, it has that one's version.
-    pub fn object(&self, namespace: &str, version: Option<&str>) -> DynamicObject {
+    /// The copy, in this namespace over there. When it takes the place of another one, it has what is not ours of that.
+    pub fn object(&self, namespace: &str, former: Option<&Former>) -> DynamicObject {
         let metadata = ObjectMeta {
             namespace: Some(namespace.to_owned()),
-            resource_version: version.map(str::to_owned),
+            resource_version: former.map(|former| former.version.clone()),
+            finalizers: former.and_then(|former| former.finalizers.clone()),
+            owner_references: former.and_then(|former| former.owners.clone()),
             ..self.metadata.clone()
         };
-        DynamicObject { types: self.types.clone(), metadata, data: self.content.clone().unwrap_or_default() }
+        let mut data = self.content.clone().unwrap_or_default();
+        if let Some(class) = former.and_then(|former| former.class.as_deref()) {
+            put_class(&mut data, class);
+        }
+        DynamicObject { types: self.types.clone(), metadata, data }
     }
 
     /// A hash of all that is wished for.
@@ -117,8 +123,39 @@ impl Wish {
     }
 }
 
+/// What a copy has that is the other cluster's, and stays when another one takes its place: controllers there hold it by
+/// finalizers, without which they leave behind what they made for it. Labels and annotations of theirs do not stay: nobody
+/// could tell them from those that the original has lost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Former {
+    uid: String,
+    version: String,
+    finalizers: Option<Vec<String>>,
+    owners: Option<Vec<OwnerReference>>,
+    /// Of an Ingress: its cluster gives it one when it is made, and never again.
+    class: Option<String>,
+}
+
+impl Former {
+    fn of(copy: &DynamicObject) -> Self {
+        let meta = &copy.metadata;
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+            finalizers: meta.finalizers.clone(),
+            owners: meta.owner_references.clone(),
+            class: kept_class(copy).map(str::to_owned),
+        }
+    }
+
+    /// Which object it is.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+}
+
 /// What to do about a copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Nothing, for now.
     Rest,
@@ -126,8 +163,8 @@ pub enum Step {
     Taken,
     /// Create it.
     Create,
-    /// Put it in the place of the one that is there, if that has this version.
-    Replace(String),
+    /// Put it in the place of this one, if that is still as it was seen.
+    Replace(Former),
     /// Delete the one that is there, if it has this UID.
     Delete(String),
 }
@@ -139,8 +176,7 @@ pub fn step(home: &str, wish: Option<&Wish>, copy: Option<&DynamicObject>, made_
         return if wish.is_some() { Step::Create } else { Step::Rest };
     };
     let meta = &copy.metadata;
-    let is_ours =
-        labels::ORIGIN_ID.of(meta) == Some(home) && labels::REFLECTED.is_on(meta) && !is_derived(meta);
+    let is_ours = is_ours(home, meta);
     let uid = || meta.uid.clone().unwrap_or_default();
     match wish {
         None if !is_ours => Step::Rest,
@@ -155,8 +191,41 @@ pub fn step(home: &str, wish: Option<&Wish>, copy: Option<&DynamicObject>, made_
             Step::Delete(uid())
         }
         Some(wish) if wish.is_met_by(copy, made_of_it) => Step::Rest,
-        Some(_) => Step::Replace(meta.resource_version.clone().unwrap_or_default()),
+        Some(_) => Step::Replace(Former::of(copy)),
     }
+}
+
+/// Whose an object is that has the name of a copy which is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Somebody else's, who keeps it.
+    Another,
+    /// Ours: the watch over there is late to show it, or it is about to go.
+    Ours,
+    /// Ours, but it lost what the watch selects by, so that this one of this UID is never shown.
+    Stray(String),
+}
+
+/// Whose the object is that keeps a copy from being made.
+pub fn holder(kind: &Kind, home: &str, wish: &Wish, present: &ObjectMeta) -> Holder {
+    let is_selected = *kind != Kind::EndpointSlice || labels::REFLECTED_SLICE.is_on(present);
+    if is_ours(home, present) && is_selected {
+        return Holder::Ours;
+    }
+    // What the other cluster derives from copies of ours has their labels, and never their annotations.
+    let of = annotations::REFLECTED_UID.of(present);
+    let was_ours = labels::ORIGIN_ID.of(present) == Some(home)
+        && of.is_some()
+        && of == annotations::REFLECTED_UID.of(&wish.metadata);
+    match &present.uid {
+        Some(uid) if was_ours && present.deletion_timestamp.is_none() => Holder::Stray(uid.clone()),
+        _ if was_ours => Holder::Ours,
+        _ => Holder::Another,
+    }
+}
+
+fn is_ours(home: &str, meta: &ObjectMeta) -> bool {
+    labels::ORIGIN_ID.of(meta) == Some(home) && labels::REFLECTED.is_on(meta) && !is_derived(meta)
 }
 
 /// Whether the other cluster has made it of a copy of ours: its slices have all labels of their Service.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta};
 use serde_json::{Map, Value, json};
 
-use super::content::{content, digest};
+use super::content::{class, content, digest};
 use super::silence;
 
 /// Under these names a watch keeps what it needs of an object.
@@ -16,6 +16,9 @@ const CONTENT: &str = "content";
 const DIGEST: &str = "digest";
 const TYPE: &str = "type";
 const ADDRESSES: &str = "addresses";
+const CLASS: &str = "class";
+/// No name of a class is longer, and what another cluster says is kept only as far as it can be true.
+const LONGEST_CLASS: usize = 253;
 
 /// A kind that is reflected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +41,26 @@ impl Kind {
     /// Those that every cluster has.
     pub const BUILT_IN: [Self; 5] =
         [Self::Service, Self::EndpointSlice, Self::ConfigMap, Self::Secret, Self::Ingress];
+
+    /// The kinds that an administrator has listed: each in one version, since all versions are the same objects, and none
+    /// that Kubernetes has itself, of which more would leave home than pods need.
+    pub fn custom(listed: Vec<ReplicatedResource>) -> Vec<Self> {
+        let mut kinds: Vec<ReplicatedResource> = Vec::new();
+        for one in listed {
+            let is_same =
+                |other: &ReplicatedResource| other.group == one.group && other.resource == one.resource;
+            let is_own = one.group.is_empty() || Self::BUILT_IN.iter().any(|kind| kind.is(&one));
+            if !is_own && !kinds.iter().any(is_same) {
+                kinds.push(one);
+            }
+        }
+        kinds.into_iter().map(|one| Self::Custom(Arc::new(one))).collect()
+    }
+
+    fn is(&self, listed: &ReplicatedResource) -> bool {
+        let resource = self.resource();
+        resource.group == listed.group && resource.plural == listed.resource
+    }
 
     /// The kind as an API server knows it.
     pub fn resource(&self) -> ApiResource {
@@ -78,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// Keeps of a copy what tells whether it is as it should be.
+    /// Keeps of a copy what tells whether it is as it should be, and what of it is not ours.
     pub fn keep_copy(&self) -> fn(&mut DynamicObject) {
         match self {
             Self::Service => |object| keep_copy(&Self::Service, object),
@@ -134,8 +157,15 @@ fn keep_copy(kind: &Kind, object: &mut DynamicObject) {
     if *kind == Kind::EndpointSlice {
         kept[ADDRESSES] = addresses(&object.data);
     }
+    let class = class(&object.data).filter(|class| *kind == Kind::Ingress && class.len() <= LONGEST_CLASS);
+    if let Some(class) = class {
+        kept[CLASS] = class.into();
+    }
     object.data = kept;
-    trim(&mut object.metadata);
+    let meta = &mut object.metadata;
+    let theirs = (meta.finalizers.take(), meta.owner_references.take());
+    trim(meta);
+    (meta.finalizers, meta.owner_references) = theirs;
 }
 
 /// Who it is, how it is labelled, and whether it goes.
@@ -167,6 +197,11 @@ pub(super) fn kept_addresses(copy: &DynamicObject) -> impl Iterator<Item = &str>
     copy.data[ADDRESSES].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
+/// The class of the copy of an Ingress that is kept.
+pub(super) fn kept_class(copy: &DynamicObject) -> Option<&str> {
+    copy.data.get(CLASS).and_then(Value::as_str)
+}
+
 /// The content of an original that is kept.
 pub(super) fn kept_content(original: &DynamicObject) -> Option<Value> {
     serde_json::from_str(original.data.get(CONTENT)?.as_str()?).ok()
@@ -180,4 +215,29 @@ pub(super) fn kept_digest(object: &DynamicObject) -> &str {
 /// The type of a Secret that is kept.
 pub(super) fn kept_type(original: &DynamicObject) -> &str {
     original.data.get(TYPE).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_listed_in_one_version_and_those_of_kubernetes_itself_are_not() {
+        let kind = |(group, version, resource): (&str, &str, &str)| ReplicatedResource {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+        };
+        let (menus, former) = (("example.org", "v1", "menus"), ("example.org", "v1beta1", "menus"));
+        let plates = ("example.org", "v1", "plates");
+        let own = [
+            ("", "v1", "secrets"),
+            ("", "v1", "pods"),
+            ("discovery.k8s.io", "v1", "endpointslices"),
+            ("networking.k8s.io", "v1", "ingresses"),
+        ];
+        let listed = own.into_iter().chain([menus, former, plates]).map(kind).collect();
+        let expected = [menus, plates].map(|one| Kind::Custom(Arc::new(kind(one))));
+        assert_eq!(Kind::custom(listed), expected);
+    }
 }

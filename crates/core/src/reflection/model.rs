@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use ferro_api::config::ReflectionConfig;
 use ferro_api::names::{annotations, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::DynamicObject;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Choice, Kind, Step, Wish, choose, step};
+use super::{Choice, Holder, Kind, Step, Wish, choose, holder, step};
 use crate::admission::Place;
 
 const HOME: &str = "rome";
@@ -28,6 +29,8 @@ enum Deed {
     Tamper(u8),
     /// Somebody puts a label on the copy.
     Label,
+    /// A controller over there holds the copy.
+    Hold,
     /// The copy is deleted over there.
     Lose,
     /// Somebody has one of that name over there.
@@ -54,9 +57,20 @@ fn object(kind: &Kind, name: &str, value: u8) -> DynamicObject {
         Kind::Service => {
             json!({"spec": {"type": "NodePort", "ports": [{"port": value, "nodePort": 30_000}]}})
         }
+        Kind::Ingress => json!({"spec": {"rules": [{"host": format!("{value}.example.org")}]}}),
         _ => json!({"data": {"value": value.to_string()}}),
     };
     object
+}
+
+fn owner() -> OwnerReference {
+    OwnerReference {
+        api_version: "example.org/v1".into(),
+        kind: "Balancer".into(),
+        name: "front".into(),
+        uid: "b1".into(),
+        ..OwnerReference::default()
+    }
 }
 
 impl World {
@@ -94,6 +108,12 @@ impl World {
                     copy.metadata.labels.get_or_insert_default().insert("theirs".into(), "x".into());
                 }
             }
+            Deed::Hold => {
+                if let Some(copy) = self.there.get_mut(name).filter(|copy| is_ours(copy)) {
+                    copy.metadata.finalizers = Some(vec!["theirs.example.org/balancer".into()]);
+                    copy.metadata.owner_references = Some(vec![owner()]);
+                }
+            }
             Deed::Lose => _ = self.there.remove(name),
             Deed::Squat => {
                 let stored = self.stored(object(kind, name, 77), None);
@@ -127,17 +147,21 @@ impl World {
             copy
         });
         let before = self.there.get(name).cloned();
-        let made = |version| wish.as_ref().map(|wish| wish.object("shop-rome", version)).unwrap();
+        let made = |former| wish.as_ref().map(|wish| wish.object("shop-rome", former)).unwrap();
         match step(HOME, wish.as_ref(), copy.as_ref(), None) {
             Step::Rest | Step::Taken => return false,
             Step::Create => {
                 let stored = self.stored(made(None), None);
                 assert!(self.there.insert(name, stored).is_none(), "a name that is taken is not written");
             }
-            Step::Replace(version) => {
-                let before = before.unwrap();
-                assert!(is_ours(&before) && before.metadata.resource_version.as_ref() == Some(&version));
-                let stored = self.stored(made(Some(&version)), Some(&before));
+            Step::Replace(former) => {
+                let (before, put) = (before.unwrap(), made(Some(&former)));
+                assert!(is_ours(&before), "what is theirs is not written");
+                let (is, was) = (&put.metadata, &before.metadata);
+                assert_eq!(is.resource_version, was.resource_version);
+                assert_eq!(is.finalizers, was.finalizers, "a consumer may not touch them");
+                assert_eq!(is.owner_references, was.owner_references);
+                let stored = self.stored(put, Some(&before));
                 self.there.insert(name, stored);
             }
             Step::Delete(uid) => {
@@ -190,6 +214,7 @@ fn deeds() -> impl Strategy<Value = Vec<(&'static str, Deed)>> {
         1 => any::<bool>().prop_map(Deed::OptOut),
         1 => (0..4_u8).prop_map(Deed::Tamper),
         1 => Just(Deed::Label),
+        1 => Just(Deed::Hold),
         1 => Just(Deed::Lose),
         1 => Just(Deed::Squat),
         1 => Just(Deed::Leave),
@@ -228,9 +253,51 @@ fn one_object_is_one_write_and_so_is_one_change() {
     world.suffer(&kind, "b", Deed::Write(2));
     world.rest(&kind);
     assert_eq!(world.writes, NAMES.len() + 1);
-    world.suffer(&kind, "b", Deed::Label);
+    for deed in [Deed::Label, Deed::Hold] {
+        world.suffer(&kind, "b", deed);
+        world.rest(&kind);
+        assert_eq!(world.writes, NAMES.len() + 1, "what others add does not matter");
+    }
+}
+
+#[test]
+fn what_a_controller_over_there_holds_a_copy_by_outlives_every_change() {
+    for kind in [Kind::Service, Kind::Secret, Kind::Ingress] {
+        let mut world = World::default();
+        for deed in
+            [Deed::Write(1), Deed::Work, Deed::Hold, Deed::Write(2), Deed::Work, Deed::Tamper(3), Deed::Work]
+        {
+            world.suffer(&kind, "a", deed);
+        }
+        let held = &world.there["a"].metadata;
+        assert_eq!(held.finalizers.as_deref(), Some(&["theirs.example.org/balancer".to_owned()][..]));
+        assert_eq!(held.owner_references.as_deref(), Some(&[owner()][..]));
+        let mut original = world.there["a"].clone();
+        kind.keep_original()(&mut original);
+        assert_eq!(original.metadata.finalizers, None, "those at home stay there, and are not kept");
+    }
+}
+
+#[test]
+fn an_ingress_keeps_the_class_that_its_cluster_gave_it() {
+    let (kind, mut world) = (Kind::Ingress, World::default());
+    world.suffer(&kind, "a", Deed::Write(1));
+    world.here.get_mut("a").unwrap().data["spec"]["ingressClassName"] = "own".into();
     world.rest(&kind);
-    assert_eq!(world.writes, NAMES.len() + 1, "what others add does not matter");
+    let made = world.there.get_mut("a").unwrap();
+    assert_eq!(made.data["spec"].get("ingressClassName"), None, "that of home stays there");
+    made.data["spec"]["ingressClassName"] = "public".into();
+    world.rest(&kind);
+    assert_eq!(world.writes, 1, "to have one is no reason to write");
+    world.suffer(&kind, "a", Deed::Write(2));
+    world.rest(&kind);
+    let spec = json!({"rules": [{"host": "2.example.org"}], "ingressClassName": "public"});
+    assert_eq!((world.writes, &world.there["a"].data["spec"]), (2, &spec));
+    // One that is no name is not kept here, and not given back.
+    world.there.get_mut("a").unwrap().data["spec"]["ingressClassName"] = "x".repeat(254).into();
+    world.suffer(&kind, "a", Deed::Write(3));
+    world.rest(&kind);
+    assert_eq!(world.there["a"].data["spec"], json!({"rules": [{"host": "3.example.org"}]}));
 }
 
 #[test]
@@ -243,7 +310,7 @@ fn what_a_server_makes_of_a_wish_is_taken_for_it_once_that_is_known() {
     answered.data["spec"].as_object_mut().unwrap().remove("ports");
     let made = wish.otherwise(&kind, answered.clone()).unwrap();
     kind.keep_copy()(&mut answered);
-    assert_eq!(step(HOME, Some(&wish), Some(&answered), None), Step::Replace("7".into()));
+    assert!(matches!(step(HOME, Some(&wish), Some(&answered), None), Step::Replace(_)));
     assert_eq!(step(HOME, Some(&wish), Some(&answered), Some(&made)), Step::Rest);
 }
 
@@ -257,7 +324,7 @@ fn a_slice_of_ours_says_so_and_keeps_nothing_of_home_but_its_endpoints() {
     }))
     .unwrap();
     Kind::EndpointSlice.keep_original()(&mut slice);
-    let told = super::slices::outward(&slice, "liqo-turin", Some).unwrap();
+    let told = super::slices::outward(&slice, Some("liqo-turin"), Some).unwrap();
     let copy = Wish::of_slice(&slice, HOME, told).object("shop-rome", None);
     assert_eq!(copy.data, json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.5"]}]}));
     let labels: Value = json!(copy.metadata.labels);
@@ -280,4 +347,26 @@ fn a_slice_that_the_other_cluster_makes_of_our_service_is_its_own() {
     .unwrap();
     Kind::EndpointSlice.keep_copy()(&mut slice);
     assert_eq!(step(HOME, None, Some(&slice), None), Step::Rest);
+}
+
+#[test]
+fn a_name_is_taken_by_what_is_not_ours_and_not_by_a_copy_that_shows_late() {
+    let (kind, mut world) = (Kind::Service, World::default());
+    world.suffer(&kind, "a", Deed::Write(1));
+    let wish = world.wish(&kind, "a").unwrap();
+    let mut late = wish.object("shop-rome", None).metadata;
+    late.uid = Some("u9".into());
+    let whose = |kind: &Kind, home: &str, present: &ObjectMeta| holder(kind, home, &wish, present);
+    assert_eq!(whose(&kind, HOME, &late), Holder::Ours);
+    assert_eq!(whose(&kind, "milan", &late), Holder::Another, "it is a copy of somebody else's");
+    assert_eq!(whose(&kind, HOME, &object(&kind, "a", 77).metadata), Holder::Another);
+    let stray = Holder::Stray("u9".into());
+    assert_eq!(whose(&Kind::EndpointSlice, HOME, &late), stray, "it is not shown by any watch");
+    let mut slice = late.clone();
+    labels::REFLECTED_SLICE.put_on(&mut slice);
+    assert_eq!(whose(&Kind::EndpointSlice, HOME, &slice), Holder::Ours);
+    labels::REFLECTED.take_off(&mut late);
+    assert_eq!(whose(&kind, HOME, &late), stray);
+    annotations::REFLECTED_UID.put_on(&mut late, "of another one");
+    assert_eq!(whose(&kind, HOME, &late), Holder::Another);
 }

@@ -3,7 +3,8 @@
 //!
 //! A Service keeps its selector over there, so that pods which run there are found by that cluster itself, also while
 //! home is away. All others are told by slices of ours: pods at home, pods on third clusters, processes on nodes, and
-//! whatever somebody wrote by hand.
+//! whatever somebody wrote by hand. Where a Service has no selector nobody finds anything, so all are to be told; but where
+//! this cluster joins the networks, another one takes no address of its own from it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,10 +22,17 @@ pub fn service(slice: &ObjectMeta) -> Option<&str> {
     slice.labels.as_ref()?.get(SERVICE).map(String::as_str)
 }
 
-/// The endpoints of a slice that the cluster of this node is told of, by the addresses that they have here.
-pub fn addresses(slice: &DynamicObject, node: &str) -> BTreeSet<IpAddr> {
+/// The node whose pods its cluster finds by itself, by the selector of this Service; none if it has none.
+pub fn finder<'a>(service: &DynamicObject, node: &'a str) -> Option<&'a str> {
+    let content = kept_content(service)?;
+    content["spec"]["selector"].is_object().then_some(node)
+}
+
+/// The endpoints of a slice that a cluster is told of, by the addresses that they have here: all but those on the node
+/// whose pods it finds by itself.
+pub fn addresses(slice: &DynamicObject, finder: Option<&str>) -> BTreeSet<IpAddr> {
     let content = kept_content(slice).unwrap_or_default();
-    let elsewhere = endpoints(&content).filter(|endpoint| !is_on(endpoint, node));
+    let elsewhere = endpoints(&content).filter(|endpoint| !is_found(endpoint, finder));
     elsewhere.flat_map(parsed).collect()
 }
 
@@ -35,9 +43,13 @@ pub fn published(copy: &DynamicObject) -> BTreeSet<IpAddr> {
 
 /// The slice as that cluster is told it, given the addresses at which it reaches endpoints: one without is left out.
 /// Nothing, if no endpoint is left.
-pub fn outward(slice: &DynamicObject, node: &str, name: impl Fn(IpAddr) -> Option<IpAddr>) -> Option<Value> {
+pub fn outward(
+    slice: &DynamicObject,
+    finder: Option<&str>,
+    name: impl Fn(IpAddr) -> Option<IpAddr>,
+) -> Option<Value> {
     let content = kept_content(slice)?;
-    let elsewhere = endpoints(&content).filter(|endpoint| !is_on(endpoint, node));
+    let elsewhere = endpoints(&content).filter(|endpoint| !is_found(endpoint, finder));
     let told: Vec<Value> = elsewhere.filter_map(|endpoint| told(endpoint, &name)).collect();
     if told.is_empty() {
         return None;
@@ -49,9 +61,9 @@ fn endpoints(content: &Value) -> impl Iterator<Item = &Value> {
     content["endpoints"].as_array().into_iter().flatten()
 }
 
-/// Whether an endpoint is a pod that runs on the cluster of this node.
-fn is_on(endpoint: &Value, node: &str) -> bool {
-    endpoint["nodeName"].as_str() == Some(node)
+/// Whether an endpoint is a pod on the node whose cluster finds it by itself.
+fn is_found(endpoint: &Value, finder: Option<&str>) -> bool {
+    finder.is_some() && endpoint["nodeName"].as_str() == finder
 }
 
 /// What is no address (an FQDN) cannot be translated.
@@ -98,12 +110,12 @@ mod tests {
 
     #[test]
     fn a_cluster_is_told_of_all_endpoints_but_its_own_under_names_of_its_own() {
-        let here = addresses(&slice(), "liqo-turin");
+        let here = addresses(&slice(), Some("liqo-turin"));
         let expected = ["10.0.0.5", "10.8.0.7", "192.0.2.9"].map(|ip| ip.parse().unwrap());
         assert_eq!(here, expected.into());
         let name =
             |ip: IpAddr| (ip.to_string() != "192.0.2.9").then(|| format!("fd00::{ip}").parse().unwrap());
-        let told = outward(&slice(), "liqo-turin", name).unwrap();
+        let told = outward(&slice(), Some("liqo-turin"), name).unwrap();
         assert_eq!(
             told,
             json!({
@@ -120,13 +132,36 @@ mod tests {
     #[test]
     fn what_was_told_before_is_known_from_the_copy() {
         let mut copy = DynamicObject::new("web-1", &Kind::EndpointSlice.resource());
-        copy.data = outward(&slice(), "liqo-turin", Some).unwrap();
+        copy.data = outward(&slice(), Some("liqo-turin"), Some).unwrap();
         Kind::EndpointSlice.keep_copy()(&mut copy);
-        assert_eq!(published(&copy), addresses(&slice(), "liqo-turin"));
+        assert_eq!(published(&copy), addresses(&slice(), Some("liqo-turin")));
     }
 
     #[test]
     fn nothing_is_told_before_an_address_works() {
-        assert_eq!(outward(&slice(), "liqo-turin", |_| None), None);
+        assert_eq!(outward(&slice(), Some("liqo-turin"), |_| None), None);
+    }
+
+    #[test]
+    fn of_a_service_without_a_selector_a_cluster_is_told_of_its_own_endpoints_as_well() {
+        let service = |spec: Value| {
+            let mut service = DynamicObject::new("web", &Kind::Service.resource());
+            service.data = json!({"spec": spec});
+            Kind::Service.keep_original()(&mut service);
+            service
+        };
+        let selecting = service(json!({"selector": {"app": "web"}}));
+        assert_eq!(finder(&selecting, "liqo-turin"), Some("liqo-turin"));
+        let own: IpAddr = [10, 7, 0, 6].into();
+        for spec in [json!({"ports": [{"port": 80}]}), json!({"selector": {}}), json!({})] {
+            let finder = finder(&service(spec), "liqo-turin");
+            assert_eq!(finder, None);
+            assert_eq!(addresses(&slice(), finder).len(), 4);
+            assert!(addresses(&slice(), finder).contains(&own));
+            let told = outward(&slice(), finder, Some).unwrap();
+            assert_eq!(told["endpoints"].as_array().unwrap().len(), 4);
+            let others = outward(&slice(), finder, |ip| (ip != own).then_some(ip)).unwrap();
+            assert_eq!(others["endpoints"].as_array().unwrap().len(), 3, "the rest goes without it");
+        }
     }
 }

@@ -28,14 +28,16 @@ pub fn confine(tenant: &TenantSpec, pod: &mut PodSpec) {
     containers.for_each(state_requests);
 }
 
-/// A limit without a request is a request of as much.
+/// A limit without a request is a request of as much, as API servers have it: what they add later is not asked for here.
 fn state_requests(container: &mut Container) {
     let resources = container.resources.get_or_insert_default();
     let limits = resources.limits.clone().unwrap_or_default();
     let requests: &mut BTreeMap<String, Quantity> = resources.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
     for name in STATED {
-        let unsaid = || limits.get(name).cloned().unwrap_or_else(|| Quantity("0".to_owned()));
-        requests.entry(name.to_owned()).or_insert_with(unsaid);
+        requests.entry(name.to_owned()).or_insert_with(|| Quantity("0".to_owned()));
     }
 }
 
@@ -68,12 +70,12 @@ mod tests {
     fn a_pod_says_what_it_takes_and_otherwise_stays_as_it_is() {
         let pod = json!({"containers": [
             {"name": "a", "resources": {"requests": {"cpu": "1"}}},
-            {"name": "b", "resources": {"limits": {"memory": "1Gi"}}},
+            {"name": "b", "resources": {"limits": {"memory": "1Gi", "example.org/gpu": "1"}}},
         ]});
         let confined = confined(&json!({"cluster": {"clusterID": "c1"}}), &pod);
         let requests = |index: usize| confined["containers"][index]["resources"]["requests"].clone();
         assert_eq!(requests(0), json!({"cpu": "1", "memory": "0"}));
-        assert_eq!(requests(1), json!({"cpu": "0", "memory": "1Gi"}));
+        assert_eq!(requests(1), json!({"cpu": "0", "memory": "1Gi", "example.org/gpu": "1"}));
         assert_eq!(confined["nodeSelector"], Value::Null);
     }
 }

@@ -73,7 +73,7 @@ impl Meter {
             lines.add(3, "", &seconds(counter.nanoseconds), Some(counter.at));
             lines.add(4, "", &memory(&told).to_string(), Some(counter.at));
         }
-        lines.add(7, "", "0", None);
+        lines.add(7, "", if self.has_failed { "1" } else { "0" }, None);
         lines.page()
     }
 

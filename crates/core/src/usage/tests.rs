@@ -67,6 +67,18 @@ container_cpu_usage_seconds_total{container=\"app\",namespace=\"shop\",pod=\"web
 }
 
 #[test]
+fn a_question_without_an_answer_is_an_error_until_there_is_one() {
+    let (mut meter, lodgers) = (Meter::default(), [web()]);
+    meter.note(&lodgers[0], &says("a", "1", "20Mi"), at(0));
+    for (all, error) in [(false, "1"), (false, "1"), (true, "0")] {
+        meter.answered(all);
+        let page = meter.metrics(&lodgers, at(10));
+        assert!(page.ends_with(&format!("resource_scrape_error {error}\n")), "{page}");
+        assert!(page.contains("node_memory"), "what was known before is told all the same");
+    }
+}
+
+#[test]
 fn the_same_measurement_counts_once() {
     let (mut meter, lodgers) = (Meter::default(), [web()]);
     meter.note(&lodgers[0], &says("a", "1", "20Mi"), at(0));

@@ -141,6 +141,52 @@ fn an_address_that_others_use_is_not_given_out() {
 }
 
 #[test]
+fn an_endpoint_that_others_redirected_keeps_its_address_when_it_is_asked_for() {
+    let (mut ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
+    let naming = "192.168.77.0/24".parse().unwrap();
+    ipam.agree("a", Answer { pod: Naming::Kept, external: Some(naming) }).unwrap();
+    let (node, by_hand) = ("172.18.0.3", ip("192.168.77.45"));
+    board.set_others(&others(&[(node, by_hand)]));
+    let mut turn = Turn::new(&ipam, now());
+    turn.leave(board.claimed(&ipam));
+    assert_eq!(turn.map(Asker::Caller, "a", ip(node)), Ok(by_hand));
+    assert!(board.follow(&turn, &layout).0.is_empty(), "it is in force already");
+    // It is the address manager's own from now on, until it is given up, too.
+    assert!(board.set_others(&BTreeMap::new()).is_empty());
+    assert_eq!(board.in_force().collect::<Vec<_>>(), [entry("a", node, by_hand)]);
+    let mut back = Turn::new(turn.after(), now());
+    back.unmap(Asker::Caller, "a", ip(node));
+    assert_eq!(board.follow(&back, &layout).0.removed, [entry("a", node, by_hand)]);
+}
+
+#[test]
+fn an_endpoint_that_others_redirected_is_given_up_and_asked_for_again_at_once_by_the_same_address() {
+    let (mut ipam, mut board, layout) = (ipam(), Board::default(), Layout::default());
+    let naming = "192.168.77.0/24".parse().unwrap();
+    ipam.agree("a", Answer { pod: Naming::Kept, external: Some(naming) }).unwrap();
+    let (node, other, by_hand) = ("172.18.0.3", "172.18.0.4", ip("192.168.77.45"));
+    let mut next = |ipam: &mut Ipam, redirected: &str, asked: Option<&str>| {
+        board.set_others(&others(&[(redirected, by_hand)]));
+        let mut turn = Turn::new(ipam, now());
+        turn.leave(board.claimed(ipam));
+        for endpoint in [node, other].map(ip) {
+            turn.unmap(Asker::Caller, "a", endpoint);
+        }
+        let address = asked.map(|endpoint| turn.map(Asker::Caller, "a", ip(endpoint)).unwrap());
+        board.follow(&turn, &layout);
+        *ipam = turn.into_after();
+        address
+    };
+    for asked in [Some(node), None, Some(node), Some(node), None] {
+        let address = next(&mut ipam, node, asked);
+        assert_eq!(address, asked.map(|_| by_hand));
+    }
+    // Who remembers it must not reach somebody else by it.
+    let address = next(&mut ipam, other, Some(other));
+    assert!(address.is_some_and(|address| address != by_hand), "{address:?} rests");
+}
+
+#[test]
 fn of_two_endpoints_with_one_address_the_first_counts() {
     let mut board = Board::default();
     let address = ip("192.168.9.9");

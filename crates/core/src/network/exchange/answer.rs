@@ -37,7 +37,8 @@ pub enum Unusable {
     EndpointInside(IpAddr, IpNet),
     /// The key of its tunnel is that of another one: only one of them can have it.
     #[error(
-        "the key of its tunnel is in use for another cluster; make a new one by deleting the gateway's Secret"
+        "the key of its tunnel is in use for another cluster; make a new one by deleting the gateway's Secret, and restart \
+         ferro-gateway there"
     )]
     KeyInUse,
 }

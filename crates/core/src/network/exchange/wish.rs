@@ -49,7 +49,7 @@ fn use_of(status: &ForeignClusterStatus) -> Use {
 
 /// Whether a person has said that nothing is to be waited for.
 pub fn is_forced(peer: &ForeignCluster) -> bool {
-    annotations::FORCE.of(&peer.metadata).is_some_and(|value| value != "false")
+    annotations::FORCE.of(&peer.metadata) == Some("true")
 }
 
 /// Whether nobody can remove our objects at the peer: by a person's word, or because the peer turns us away.

@@ -202,6 +202,8 @@ impl<'a> Planner<'a> {
             let input = GATEWAY.to_owned();
             self.plan.wanted.rules.insert(Rule { family: *family, priority: TABLE, input, table: TABLE });
         }
+        // Two nodes with one network are a mistake of somebody, and a kernel takes one way only.
+        let mut led = BTreeSet::new();
         for node in self.others() {
             let addresses = node.addresses.iter().map(|ip| IpNet::from(*ip));
             for to in node.pods.iter().copied().chain(addresses) {
@@ -212,7 +214,8 @@ impl<'a> Planner<'a> {
                 };
                 let own = self.node.addresses.iter().map(|ip| IpNet::from(*ip));
                 let mut here = self.node.pods.iter().copied().chain(own);
-                if families.contains(&family) && !here.any(|network| overlap(&network, &to)) {
+                let is_elsewhere = !here.any(|network| overlap(&network, &to));
+                if families.contains(&family) && is_elsewhere && led.insert(to) {
                     let hop = Hop::Overlay(hop);
                     self.plan.wanted.routes.insert(Route {
                         table: TABLE,

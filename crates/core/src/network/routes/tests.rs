@@ -231,6 +231,15 @@ fn a_node_without_an_address_is_waited_for() {
     assert_eq!(plan(&narrow), Err(Unplanned::TooSmall(ip("192.0.2.2"), 600)));
 }
 
+#[test]
+fn of_two_nodes_with_one_network_one_has_a_way_from_the_gateway() {
+    let mut nodes = nodes();
+    nodes[2].pods = nodes[1].pods.clone();
+    let wanted = planned("one", &nodes, &[turin()], &[]).wanted;
+    let ways: Vec<&Route> = wanted.routes.iter().filter(|route| route.to == nodes[1].pods[0]).collect();
+    assert_eq!(ways.len(), 1, "{ways:?}");
+}
+
 /// A kernel, as far as changes go.
 #[derive(Default)]
 struct Kernel(Present);

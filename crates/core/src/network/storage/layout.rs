@@ -167,8 +167,8 @@ pub struct Plan {
 impl Layout {
     /// What these objects hold, and what must be put right in it; none before the first start.
     ///
-    /// Addresses that rest do so in full from now on: since when they do was written by another clock, perhaps, and by
-    /// one that is ahead they would be given out too soon.
+    /// Addresses and names that rest do so in full from now on: since when they do was written by another clock, perhaps,
+    /// and by one that is ahead they would be given out too soon.
     pub fn read(
         objects: &BTreeMap<u32, IpamStorageSpec>,
         own: &OwnNetworks,
@@ -183,7 +183,7 @@ impl Layout {
         }
         layout.is_own_current = is_own(first, own);
         let Some(mut before) = Ipam::from_storage(&whole, own.clone())? else { return Ok(None) };
-        before.external.rest_anew(now);
+        before.rest_anew(now);
         let turn = heal(&before, strays, now);
         Ok(Some((layout, turn)))
     }
@@ -347,7 +347,7 @@ fn heal(before: &Ipam, strays: Vec<(IpAddr, Mapping)>, now: Timestamp) -> Turn {
             asked.retain(|peer| known.contains_key(peer));
         }
         if mapping.is_idle() {
-            turn.after.external.free(mapping.ip, now);
+            turn.after.external.free(mapping.ip, *endpoint, now);
             turn.freed.insert(mapping.ip, *endpoint);
             turn.after.mappings.remove_mut(endpoint);
         } else {

@@ -100,6 +100,14 @@ pub enum Fault {
         /// How many endpoints are there and not ready.
         unready: usize,
     },
+    /// It is another name, and no endpoint.
+    #[error("the Service {service} stands for the name {name}, which DNS answers; see what that leads to")]
+    AnotherName {
+        /// With its namespace.
+        service: String,
+        /// The other name.
+        name: String,
+    },
     /// No Service has the address.
     #[error("{ip} is of the service network {network}, and no Service has it; see 'kubectl get services -A'")]
     VacantService {
@@ -178,6 +186,7 @@ impl Fault {
             Self::NoService(_)
             | Self::NoPort { .. }
             | Self::NoEndpoints { .. }
+            | Self::AnotherName { .. }
             | Self::VacantService { .. } => Link::Service,
             Self::OwnExternal { .. }
             | Self::Nobody(_)

@@ -216,6 +216,7 @@ fn service(snapshot: &mut Snapshot, ready: &[&str]) {
         ports: vec![(80, Some("http".into()))],
         ready: ready.iter().map(|text| ip(text)).collect(),
         unready: 1,
+        stands_for: None,
     });
 }
 
@@ -250,6 +251,10 @@ fn a_service_that_serves_nobody_is_the_broken_link() {
     assert_eq!(
         of(|service| service.exists = false),
         "there is no Service shop/web; see 'kubectl --namespace shop get services'"
+    );
+    assert_eq!(
+        of(|service| service.stands_for = Some("db.example.org".into())),
+        "the Service shop/web stands for the name db.example.org, which DNS answers; see what that leads to"
     );
     assert_eq!(
         of(|service| service.port = Some("443".into())),

@@ -33,6 +33,9 @@ fn can_serve(service: &Service) -> Result<(), Fault> {
     if !service.exists {
         return Err(Fault::NoService(name));
     }
+    if let Some(other) = service.stands_for.clone() {
+        return Err(Fault::AnotherName { service: name, name: other });
+    }
     let is = |wanted: &String, (number, called): &(u16, Option<String>)| {
         *wanted == number.to_string() || called.as_ref() == Some(wanted)
     };

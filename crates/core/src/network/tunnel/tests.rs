@@ -191,7 +191,8 @@ fn no_two_have_one_key_and_nobody_has_ours() {
         status.remote_nat_pod_cidr = Some("10.7.0.0/24".into());
         status.remote_nat_external_cidr = Some("10.8.0.0/24".into());
     });
-    let (mut found, problems) = tunnels(&[v1(), other], &[]);
+    let (mut found, problems) = tunnels(&[v1(), other.clone()], &[]);
+    assert!(problems[0].is_of(&other) && !problems[0].is_of(&v1()));
     assert_eq!(found.keys().collect::<Vec<_>>(), ["b"]);
     assert_eq!((problems[0].peer.as_str(), problems.len()), ("c", 1));
     assert_eq!(problems[0].trouble, Trouble::SameKey("TunnelEndpoint liqo-tenant-b/tunnel".into()));
@@ -199,6 +200,7 @@ fn no_two_have_one_key_and_nobody_has_ours() {
     assert_eq!(without_ourselves(&[7; 32], &mut found), []);
     let problems = without_ourselves(&key, &mut found);
     assert!(found.is_empty() && problems[0].peer == "b" && problems[0].trouble == Trouble::OwnKey);
+    assert!(problems[0].is_of(&v1()));
 }
 
 #[test]

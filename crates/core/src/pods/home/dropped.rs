@@ -46,7 +46,14 @@ impl Case<'_> {
             format!("the namespace of the pod is not to be on the cluster of this node any more: {then}");
         let tell = Write::Tell(Notice { warning: false, reason: DROPPED.to_owned(), note });
         let delete = self.pod.metadata.uid.clone().map(|uid| Write::Delete { uid });
-        Plan::of([tell].into_iter().chain(delete))
+        Plan::of(self.ask().into_iter().chain([tell]).chain(delete))
+    }
+
+    /// Its owner makes another one at once, so that who runs this one must be able to hear that it ends; unless nothing can
+    /// be left there, or that was given up.
+    fn ask(&self) -> Option<Write> {
+        let is_awaited = self.snapshot.standing == Standing::Dropped && self.snapshot.namespace.is_some();
+        is_awaited.then_some(Write::Ask)
     }
 
     /// Why a pod does not begin that may be there, in a namespace that may be about to go.

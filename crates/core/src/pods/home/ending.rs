@@ -4,8 +4,10 @@ use ferro_api::virtualkubelet::ShadowPod;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::there::{Shadow, ending_of, seen};
-use super::{Case, Plan, Write, delete};
-use crate::pods::inward::{Ending, Seen, Sight, Wait};
+use super::{Case, Look, Plan, Write, delete};
+use crate::offloading::Standing;
+use crate::pods::inward::{self, Ending, Seen, Sight, Wait};
+use crate::pods::outward;
 
 impl Case<'_> {
     /// A pod that has ended is kept with all that is over there, for its logs; unless something may run there again.
@@ -58,6 +60,20 @@ impl Case<'_> {
         let show = is_held.then(|| self.show(&Sight::Over(Ending::Failed, deleted))).flatten();
         let is_left_to_others = is_held && meta.deletion_grace_period_seconds == Some(0);
         let uid = meta.uid.clone().filter(|_| !is_left_to_others);
-        show.into_iter().chain(uid.map(|uid| Write::Finish { uid })).collect()
+        show.into_iter().chain(uid.map(|uid| Write::Finish { uid, look: self.look() })).collect()
+    }
+
+    /// Whether nothing of it can be over there, whatever the peer says: there is no namespace, or it could not get there.
+    pub(super) fn was_never_there(&self) -> bool {
+        let cannot_go = || self.is_of_a_daemon_set() || outward::never_travels(self.pod);
+        self.snapshot.namespace.is_none() || !inward::has_run(self.pod) && cannot_go()
+    }
+
+    fn look(&self) -> Look {
+        match self.snapshot.standing {
+            _ if self.was_never_there() => Look::Spared,
+            Standing::GivenUp => Look::Tried,
+            Standing::Wanted | Standing::Undecided | Standing::Dropped => Look::Needed,
+        }
     }
 }

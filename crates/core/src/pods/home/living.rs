@@ -1,5 +1,7 @@
 //! A pod at home that is wanted: it gets a ShadowPod, and shows what becomes of it.
 
+use std::time::Duration;
+
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodPhase};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
@@ -8,13 +10,13 @@ use super::there::{Shadow, ending_of, phase_of, seen};
 use super::{Case, Notice, Plan, Write, delete, tolerations};
 use crate::admission;
 use crate::offloading::Standing;
-use crate::pods::inward::{self, Ending, Seen, Sight, Wait};
+use crate::pods::inward::{self, Ending, NO_ROOM, Seen, Sight, Wait};
 use crate::pods::{Refusal, outward, provider};
 
-/// The word of a provider that has no room for a pod. Another node may have some.
-const NO_ROOM: &str = "QuotaExceeded";
 /// The word of a pod over there that is gone, and is not made again.
 const LOST: &str = "RemotePodLost";
+/// A provider is asked again after so long whether it still does not take a pod: it does not say when that is over.
+const ASKED_AGAIN: Duration = Duration::from_mins(5);
 
 impl Case<'_> {
     /// What to do about a pod that is wanted.
@@ -173,26 +175,36 @@ impl Case<'_> {
         Plan::of(self.show_and_tell(&Sight::Over(Ending::Failed, wait), why))
     }
 
-    /// A pod that finds no room is held back for a while, because its owner makes another at once when it fails.
+    /// A pod that finds no room is held back for a while, because its owner makes another at once when it fails. Any other
+    /// one waits, and gets a new ShadowPod from time to time, of which the provider decides anew.
     fn rejected(&self, shadow: &ShadowPod) -> Plan {
         let why = why(shadow, "Rejected");
-        if why.word != NO_ROOM {
-            return self.refuse(&why);
-        }
-        let (now, pause) = (self.snapshot.now, self.snapshot.pause);
-        let shown = inward::ready(self.pod).filter(|ready| ready.reason.as_deref() == Some(NO_ROOM));
+        let has_no_room = why.word == NO_ROOM;
+        let (now, pause) = (self.snapshot.now, if has_no_room { self.snapshot.pause } else { ASKED_AGAIN });
+        let shown = inward::ready(self.pod).filter(|ready| ready.reason.as_ref() == Some(&why.word));
         let shown = shown.and_then(|ready| ready.last_probe_time.as_ref());
         let since = shown.map_or(now, |since| since.0.min(now));
         let held = now.duration_since(since);
-        if shown.is_some() && held >= SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX) {
+        let is_over =
+            shown.is_some() && held >= SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
+        if is_over && has_no_room {
             let mut plan = self.fail(&why);
             plan.writes.extend(delete(shadow));
             return plan;
         }
+        if is_over && self.may_begin() {
+            return Plan::of(delete(shadow));
+        }
         let wait = Wait { word: Some(&why.word), message: Some(&why.message), since: Some(since) };
         let mut plan = Plan::of(self.show_and_tell(&Sight::Nothing(wait), &why));
-        plan.again = Some(pause.saturating_sub(held.unsigned_abs()));
+        // Who may not begin anew is looked at when that changes.
+        plan.again = Some(pause.saturating_sub(held.unsigned_abs())).filter(|_| !is_over);
         plan
+    }
+
+    /// Whether the pod may get another ShadowPod in place of the one that it has.
+    fn may_begin(&self) -> bool {
+        self.snapshot.standing == Standing::Wanted && self.wanted().is_ok()
     }
 }
 

@@ -36,10 +36,14 @@ enum Deed {
     Squat,
     /// The peer answers, or does not.
     Near(bool),
+    /// Nothing gets to the peer, or all does again, before anybody notices.
+    Cut(bool),
     /// The tunnel is up, or is not.
     Tunnel(bool),
     /// There is room for a pod over there, or is none.
     Room(bool),
+    /// The provider allows such a pod, or does not.
+    Allow(bool),
     /// The namespace is dropped from the provider, or wanted there again.
     Drop(Standing),
     /// Time passes.
@@ -60,8 +64,10 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         1 => Just(Deed::Lose),
         1 => Just(Deed::Squat),
         2 => any::<bool>().prop_map(Deed::Near),
+        2 => any::<bool>().prop_map(Deed::Cut),
         1 => any::<bool>().prop_map(Deed::Tunnel),
         1 => any::<bool>().prop_map(Deed::Room),
+        1 => any::<bool>().prop_map(Deed::Allow),
         3 => prop_oneof![
             Just(Standing::Wanted),
             Just(Standing::Undecided),
@@ -93,8 +99,10 @@ impl World {
             Deed::Lose => self.lose(),
             Deed::Squat => self.squat(),
             Deed::Near(is_near) => self.is_near = is_near,
+            Deed::Cut(is_cut) => self.is_cut = is_cut,
             Deed::Tunnel(is_up) => self.tunnel_is_up = is_up,
             Deed::Room(has_room) => self.has_room = has_room,
+            Deed::Allow(is_allowed) => self.is_allowed = is_allowed,
             Deed::Drop(standing) => self.set_standing(standing),
             Deed::Pass => self.seconds += 25,
         }
@@ -111,6 +119,9 @@ impl World {
         }
         if self.is_near && self.has_something_there() {
             assert!(self.keeps_namespace(), "its namespace goes before it: {:?}", self.remote);
+        }
+        if let Some((restarts, made)) = self.counts() {
+            assert!(restarts <= made.saturating_sub(1), "{restarts} restarts of {made}");
         }
     }
 

@@ -1,8 +1,9 @@
-//! What is found over there by a look at all of a namespace that is to go: watches may be behind, and a former process may
-//! have left something.
+//! What is found over there by a look at one pod that is to go, or at all of a namespace: watches may be behind, and a former
+//! process may have left something.
 
 use ferro_api::virtualkubelet::ShadowPod;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::there::{ending_of, is_ours, made_here};
 use crate::pods::inward::Ending;
@@ -10,6 +11,11 @@ use crate::pods::inward::Ending;
 /// Whether a pod has ended, and nobody removes it.
 pub(super) fn is_kept(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && Ending::of(pod).is_some()
+}
+
+/// Whether something is left of a pod that was deleted at home, by what has its name over there: the ShadowPod, and the pod.
+pub fn is_left(home: &str, shadow: Option<&ObjectMeta>, pod: Option<&ObjectMeta>) -> bool {
+    shadow.is_some_and(|shadow| is_ours(home, shadow)) || pod.is_some_and(|pod| made_here(home, pod))
 }
 
 /// Whether a namespace has to stay for this ShadowPod: for one of this cluster, unless its pod has ended and is kept.
@@ -28,12 +34,26 @@ mod tests {
     use ferro_api::names::{annotations, labels};
     use serde_json::{Value, json};
 
-    use super::{keeps_pod, keeps_shadow};
+    use super::{is_left, keeps_pod, keeps_shadow};
 
     fn meta(origin: &str, is_going: bool) -> Value {
         let time = is_going.then_some("2025-01-01T00:00:00Z");
         json!({"name": "a", "deletionTimestamp": time, "labels": {labels::ORIGIN_ID.key(): origin},
             "annotations": {annotations::SHADOW_UID.key(): "uid"}})
+    }
+
+    #[test]
+    fn of_a_pod_everything_is_left_that_is_ours() {
+        let [ours, foreign] =
+            ["rome", "milan"].map(|origin| serde_json::from_value(meta(origin, true)).unwrap());
+        for (shadow, pod, is_so) in [
+            (None, None, false),
+            (Some(&ours), None, true),
+            (None, Some(&ours), true),
+            (Some(&foreign), Some(&foreign), false),
+        ] {
+            assert_eq!(is_left("rome", shadow, pod), is_so);
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl Case<'_> {
                     here, so that whoever owns it makes it again elsewhere, and goes when that node is back or removed";
         let tell = Write::Tell(Notice { warning: true, reason: STRANDED.to_owned(), note: note.to_owned() });
         let delete = self.pod.metadata.uid.clone().map(|uid| Write::Delete { uid });
-        Some(Plan::of([tell].into_iter().chain(delete)))
+        // In a cut that nobody has noticed yet, the pod may have gone long ago, and another runs in its place.
+        Some(Plan::of([Write::Ask, tell].into_iter().chain(delete)))
     }
 }

@@ -1,16 +1,15 @@
 mod disrupted;
 mod dropped;
 mod refused;
+mod rejected;
 mod sooner;
 
-use std::time::Duration;
-
 use ferro_api::names::annotations;
-use ferro_api::virtualkubelet::{ShadowPodPhase, ShadowPodStatus};
+use ferro_api::virtualkubelet::ShadowPodPhase;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::model::{PAUSE, World};
-use super::{Plan, Write};
+use super::model::World;
+use super::{Look, Plan, Write};
 use crate::pods::Refusal;
 use crate::pods::inward::{Ending, ready};
 
@@ -21,6 +20,7 @@ fn kinds(plan: &Plan) -> Vec<&'static str> {
         Write::DeleteShadow { .. } => "delete",
         Write::MarkEnding { .. } => "mark",
         Write::EndRemote { .. } => "end",
+        Write::Ask => "ask",
         Write::Tolerate(_) => "tolerate",
         Write::Show(_) => "show",
         Write::Delete { .. } => "send away",
@@ -55,17 +55,6 @@ fn waiting(world: &World) -> (String, String) {
     let state = status.container_statuses.as_ref().unwrap()[0].state.clone().unwrap();
     let waiting = state.waiting.unwrap();
     (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default())
-}
-
-fn say(world: &mut World, phase: ShadowPodPhase, reason: &str) {
-    let status = ShadowPodStatus {
-        phase: Some(phase),
-        reason: Some(reason.into()),
-        message: Some("so it is".into()),
-        observed_generation: Some(1),
-        ..ShadowPodStatus::default()
-    };
-    world.shadow.as_mut().unwrap().status = Some(status);
 }
 
 #[test]
@@ -127,6 +116,25 @@ fn a_pod_that_cannot_travel_waits_and_says_why() {
 }
 
 #[test]
+fn a_pod_that_could_not_travel_goes_when_it_is_deleted_whoever_answers() {
+    for is_near in [true, false] {
+        let mut world = World::new("Always");
+        world.local.as_mut().unwrap().spec.as_mut().unwrap().host_network = Some(true);
+        world.is_near = is_near;
+        world.work(9);
+        world.delete(30);
+        let plan = world.plan();
+        assert!(matches!(plan.writes.as_slice(), [Write::Finish { look: Look::Spared, .. }]), "{plan:?}");
+    }
+}
+
+#[test]
+fn what_is_shown_waits_for_a_pod_that_is_about_to_get_there() {
+    let plan = World::new("Always").plan();
+    assert_eq!((kinds(&plan).first(), plan.shown()), (Some(&"create"), None));
+}
+
+#[test]
 fn a_pod_of_a_daemon_set_waits_whatever_it_shows() {
     let mut world = World::new("Always");
     let refusal = crate::admission::Refusal::OfADaemonSet.into();
@@ -155,51 +163,11 @@ fn a_name_that_somebody_else_has_over_there_is_not_touched() {
 }
 
 #[test]
-fn a_pod_that_the_provider_does_not_take_waits_with_its_word() {
-    let mut world = World::new("Always");
-    world.work(9);
-    say(&mut world, ShadowPodPhase::Rejected, "Forbidden");
-    assert_eq!(kinds(&world.plan()), ["show", "tell"]);
-    world.work(2);
-    assert_eq!(waiting(&world), ("Forbidden".into(), "so it is".into()));
-    world.seconds += 100_000;
-    assert_eq!((phase(&world), world.plan()), ("Pending", Plan::default()));
-}
-
-#[test]
-fn a_pod_without_room_fails_after_a_pause_and_its_shadow_goes() {
-    let mut world = World::new("Always");
-    world.has_room = false;
-    while world.provide() || world.work(9) > 0 {}
-    assert_eq!((phase(&world), waiting(&world).0.as_str()), ("Pending", "QuotaExceeded"));
-    assert_eq!(world.plan(), Plan { writes: Vec::new(), again: Some(PAUSE) });
-    world.seconds += 19;
-    assert_eq!(world.plan(), Plan { writes: Vec::new(), again: Some(Duration::from_secs(1)) });
-    world.seconds += 1;
-    assert_eq!(kinds(&world.plan()), ["show", "tell", "delete"]);
-    world.work(1);
-    let status = local(&world).status.as_ref().unwrap();
-    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("QuotaExceeded")));
-    assert_eq!(kinds(&world.plan()), ["delete"], "also when it was cut off");
-    world.work(1);
-    assert_eq!(world.plan(), Plan::default());
-}
-
-#[test]
-fn a_clock_over_there_that_is_wrong_changes_no_pause() {
-    let mut world = World::new("Always");
-    world.work(9);
-    say(&mut world, ShadowPodPhase::Rejected, "QuotaExceeded");
-    world.work(2);
-    world.seconds -= 1000;
-    assert_eq!(world.plan().again, Some(PAUSE), "and one at home that is set back makes it no longer");
-}
-
-#[test]
 fn readiness_follows_the_tunnel_also_when_the_peer_does_not_answer() {
     let mut world = running("Always");
     (world.is_near, world.tunnel_is_up) = (false, false);
-    assert_eq!(kinds(&world.plan()), ["show"]);
+    let plan = world.plan();
+    assert_eq!((kinds(&plan), plan.shown()), (vec!["show"], plan.writes.first()));
     world.work(1);
     assert_eq!((phase(&world), reason(&world)), ("Running", "TunnelDown"));
     assert_eq!(world.plan(), Plan::default());

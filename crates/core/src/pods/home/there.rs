@@ -88,9 +88,11 @@ pub(super) fn ending_of(shadow: &ShadowPod) -> Option<Ending> {
 /// The pod of a ShadowPod; `is_wished` says that the ShadowPod is as it should be.
 pub(super) fn seen<'a>(shadow: &ShadowPod, remote: &'a Pod, is_wished: bool) -> Seen<'a> {
     let is_going = remote.metadata.deletion_timestamp.is_some();
+    // Two watches show the two: what is said when this pod is not the one that is noted down may be about the next one.
+    let noted = shadow.status.as_ref().filter(|status| status.pod_uid == remote.metadata.uid);
     Seen {
         pod: remote,
-        recreations: shadow.status.as_ref().and_then(|status| status.recreations).unwrap_or_default(),
+        recreations: noted.and_then(|status| status.recreations).unwrap_or_default(),
         is_current: is_wished && shows_wish(shadow, remote),
         is_last: !is_going || ending_of(shadow).is_some(),
         complaint: None,

@@ -14,7 +14,8 @@ pub(in crate::pods) fn word(word: &str) -> String {
     cut(word.lines().next().unwrap_or_default(), LONGEST_WORD)
 }
 
-fn cut(text: &str, most: usize) -> String {
+/// A text, cut between characters.
+pub(in crate::pods) fn cut(text: &str, most: usize) -> String {
     let end = text.floor_char_boundary(most.min(text.len()));
     text[..end].to_owned()
 }

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::bounds;
 use super::containers::unready;
-use super::{Ending, RECREATING, Seen, Sight, Surroundings, Wait};
+use super::{Ending, NO_ROOM, RECREATING, Seen, Sight, Surroundings, Wait};
 
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
@@ -26,7 +26,7 @@ const CHANGE_REFUSED: &str = "liqo.io/ChangeRefused";
 const RESIZE_PENDING: &str = "PodResizePending";
 /// The reason of a resize that no kubelet will come to; kubelets have it, too.
 const INFEASIBLE: &str = "Infeasible";
-/// So many conditions of a pod over there are looked at.
+/// So many conditions of a pod over there are looked at, and with more than these a pod gets no others.
 const MOST: usize = 32;
 
 /// The condition Ready of a pod.
@@ -64,6 +64,11 @@ impl Word {
     fn new(type_: &str, is_true: bool) -> Self {
         let status = if is_true { "True" } else { "False" };
         Self { type_: type_.to_owned(), status, reason: None, message: None, probed: None }
+    }
+
+    fn yes(type_: &str, reason: &str, message: Option<&str>) -> Self {
+        let reason = Some(bounds::word(reason));
+        Self { reason, message: message.map(bounds::text), ..Self::new(type_, true) }
     }
 
     fn no(type_: &str, reason: &str, message: Option<&str>) -> Self {
@@ -171,6 +176,10 @@ impl Board<'_> {
         };
         self.put(Word::no(CONTAINERS_READY, word, why.message));
         self.put(Word::no(READY, word, why.message));
+        // A Job may be told not to count that as a failure: it is none of its pod.
+        if matches!(ending, Ending::Failed) && word == NO_ROOM {
+            self.put(Word::yes(DISRUPTED, word, why.message));
+        }
     }
 
     fn see(&mut self, seen: &Seen<'_>) {
@@ -188,7 +197,8 @@ impl Board<'_> {
             match word.type_.as_str() {
                 READY => is_ready = word,
                 CONTAINERS_READY => containers = word,
-                _ => self.put(word),
+                type_ if self.has_room_for(type_) => self.put(word),
+                _ => {}
             }
         }
         self.put(containers);
@@ -202,20 +212,21 @@ impl Board<'_> {
         self.complain(seen);
     }
 
+    /// Kubelets have a few types; of others, a peer could have new ones at every look, and those of before stay.
+    fn has_room_for(&self, type_: &str) -> bool {
+        let is_known = |one: &PodCondition| one.type_ == type_;
+        OF_KUBELETS.contains(&type_) || self.conditions.len() < MOST || self.conditions.iter().any(is_known)
+    }
+
     /// A change that is not followed. Who waits for a resize looks where kubelets say that it cannot be had.
     fn complain(&mut self, seen: &Seen<'_>) {
-        let yes = |type_, reason: &str, message: &str| Word {
-            reason: Some(bounds::word(reason)),
-            message: Some(bounds::text(message)),
-            ..Word::new(type_, true)
-        };
         let Some(complaint) = seen.complaint else {
             self.conditions.retain(|one| one.type_ != CHANGE_REFUSED);
             return;
         };
-        self.put(yes(CHANGE_REFUSED, &complaint.why.word, &complaint.why.message));
+        self.put(Word::yes(CHANGE_REFUSED, &complaint.why.word, Some(&complaint.why.message)));
         if let Some(size) = &complaint.size {
-            self.put(yes(RESIZE_PENDING, INFEASIBLE, size));
+            self.put(Word::yes(RESIZE_PENDING, INFEASIBLE, Some(size)));
         }
     }
 

@@ -6,16 +6,13 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::bounds;
-use super::{Ending, Seen, Wait};
+use super::{Ending, Seen, Wait, bounds, details};
 use crate::pods::Refusal;
 
 /// What a container that was killed exits with.
 const KILLED: i32 = 137;
 /// What a container exits with that could not be started.
 const NOT_STARTED: i32 = 128;
-/// As many mounts of a container as are taken over.
-const MOST_MOUNTS: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -102,6 +99,8 @@ impl Container<'_> {
             name: self.name.to_owned(),
             image: before.map_or(self.image, |before| &before.image).to_owned(),
             image_id: before.map(|before| before.image_id.clone()).unwrap_or_default(),
+            // By this the next one is known as another.
+            container_id: before.and_then(|before| before.container_id.clone()),
             last_state: before.and_then(|before| before.last_state.clone()),
             restart_count: before.map_or(0, |before| before.restart_count),
             started: Some(false),
@@ -117,24 +116,32 @@ impl Container<'_> {
         recreations: u32,
     ) -> ContainerStatus {
         let recreations = i32::try_from(recreations).unwrap_or(i32::MAX);
-        let restarts = there.restart_count.max(0).saturating_add(recreations);
-        let mut mounts = there.volume_mounts.clone();
-        if let Some(mounts) = &mut mounts {
-            mounts.truncate(MOST_MOUNTS);
-        }
+        let id = there.container_id.as_deref().map(bounds::text).filter(|id| !id.is_empty());
+        let former = before.and_then(|before| before.container_id.clone());
+        // The one that is made again counts once it has started, by its identifier.
+        let is_to_come = id.is_none() && former.is_some();
+        let counted = there.restart_count.max(0).saturating_add(recreations);
+        let counted = if is_to_come { 0 } else { counted };
+        let is_another = former.as_ref().zip(id.as_ref()).is_some_and(|(former, id)| former != id);
+        // One that was made again counts from zero over there.
+        let shown = before.map_or(0, |before| before.restart_count.saturating_add(i32::from(is_another)));
         ContainerStatus {
             name: self.name.to_owned(),
             image: bounds::text(&there.image),
             image_id: bounds::text(&there.image_id),
-            container_id: there.container_id.as_deref().map(bounds::text),
+            container_id: id.or(former),
             state: there.state.clone().map(bounded),
             last_state: there.last_state.clone().map(bounded),
-            // One that was made again counts from zero over there.
-            restart_count: before.map_or(restarts, |before| before.restart_count.max(restarts)),
+            ready: there.ready,
+            started: there.started,
+            restart_count: counted.max(shown),
+            allocated_resources: details::amounts(there.allocated_resources.as_ref()),
             // Which devices of a node over there are in order says nothing here.
             allocated_resources_status: None,
-            volume_mounts: mounts,
-            ..there.clone()
+            resources: details::resources(there.resources.as_ref()),
+            stop_signal: there.stop_signal.as_deref().map(bounds::word),
+            user: details::user(there.user.as_ref()),
+            volume_mounts: details::mounts(there.volume_mounts.as_deref()),
         }
     }
 
@@ -151,7 +158,8 @@ impl Container<'_> {
             ..ContainerStateTerminated::default()
         };
         let state = ContainerState { terminated: Some(ended), ..ContainerState::default() };
-        ContainerStatus { state: Some(state), ..self.wait(before, &why.word, None) }
+        // Without an identifier: of this one, nothing has run.
+        ContainerStatus { state: Some(state), container_id: None, ..self.wait(before, &why.word, None) }
     }
 
     fn end(
@@ -180,8 +188,7 @@ impl Container<'_> {
             started_at: running.and_then(|running| running.started_at.clone()),
         };
         let state = ContainerState { terminated: Some(ended), ..ContainerState::default() };
-        let container_id = before.and_then(|before| before.container_id.clone());
-        ContainerStatus { state: Some(state), container_id, ..self.wait(before, word, None) }
+        ContainerStatus { state: Some(state), ..self.wait(before, word, None) }
     }
 }
 

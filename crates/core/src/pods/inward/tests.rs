@@ -1,3 +1,4 @@
+mod bounded;
 mod refused;
 
 use std::net::IpAddr;
@@ -368,6 +369,22 @@ fn a_talkative_peer_does_not_make_the_status_grow() {
     let status = shown(&local(), &seen(&remote(&long))).status.unwrap();
     assert!(serde_json::to_vec(&status).unwrap().len() < 30_000);
     assert!(status.conditions.unwrap().iter().all(|one| one.type_ != "a b" && one.type_ != "Odd"));
+}
+
+#[test]
+fn a_peer_with_other_conditions_at_every_look_does_not_make_the_status_grow() {
+    let mut home = local();
+    for look in 0..10 {
+        let mut there = running();
+        let of_kubelets = json!({"type": "Initialized", "status": "True"});
+        let others =
+            (0..30).map(|index| json!({"type": format!("example.com/{look}-{index}"), "status": "True"}));
+        there["conditions"] = others.chain([of_kubelets]).collect();
+        home = shown(&home, &seen(&remote(&there)));
+    }
+    let conditions = home.status.unwrap().conditions.unwrap();
+    assert!(conditions.len() <= 40, "{}", conditions.len());
+    assert!(conditions.iter().any(|one| one.type_ == "Initialized"));
 }
 
 fn statuses() -> impl Strategy<Value = Value> {

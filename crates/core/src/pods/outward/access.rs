@@ -85,10 +85,12 @@ pub fn grant(spec: &mut PodSpec, pod: &Pod, server: &ApiServer) {
         let Container { volume_mounts, env, .. } = container;
         point(volume_mounts, env, mounts(&given.volume_mounts), server);
     }
-    let debugging = spec.ephemeral_containers.iter_mut().flatten();
-    for (container, given) in debugging.zip(whole.ephemeral_containers.iter().flatten()) {
-        let EphemeralContainer { volume_mounts, env, .. } = container;
-        point(volume_mounts, env, mounts(&given.volume_mounts), server);
+    // Of these, not all are there any more.
+    for container in spec.ephemeral_containers.iter_mut().flatten() {
+        let EphemeralContainer { name, volume_mounts, env, .. } = container;
+        let given = whole.ephemeral_containers.iter().flatten().find(|given| given.name == *name);
+        let own = given.map(|given| mounts(&given.volume_mounts)).unwrap_or_default();
+        point(volume_mounts, env, own, server);
     }
     let aliases = server.addresses.iter().map(|address| HostAlias {
         ip: address.to_string(),

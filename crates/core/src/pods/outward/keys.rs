@@ -17,8 +17,9 @@ const STATIC: &str = "kubernetes.io/config.";
 /// Domains of Kubernetes in which annotations tell nothing to anybody but users.
 const HARMLESS: [&str; 4] =
     ["app.kubernetes.io", "apps.kubernetes.io", "batch.kubernetes.io", "kubectl.kubernetes.io"];
-/// Domains whose annotations are read by schedulers, autoscalers, networks, meshes, runtimes and clouds.
-const HEARD: [&str; 16] = [
+/// Domains whose annotations are read by schedulers, autoscalers, networks, meshes, runtimes, clouds, load balancers and
+/// controllers of Ingresses.
+const HEARD: [&str; 24] = [
     OURS,
     "amazonaws.com",
     "antrea.io",
@@ -27,13 +28,21 @@ const HEARD: [&str; 16] = [
     "cncf.io",
     "gke.io",
     "google.com",
+    "haproxy.org",
     "istio.io",
     "k8s.io",
+    "konghq.com",
     "kubernetes.io",
     "linkerd.io",
+    "metallb.io",
+    "metallb.universe.tf",
+    "nginx.com",
+    "nginx.org",
     "nri.io",
     "openshift.io",
     "projectcalico.org",
+    "projectcontour.io",
+    "traefik.io",
     "workload.identity",
 ];
 /// How keys begin that container runtimes read, some of them as orders.
@@ -138,6 +147,26 @@ mod tests {
             assert!(annotation_is_kept(key, "x"), "{key}");
         }
         assert!(annotation_is_kept("batch.kubernetes.io/job-completion-index", "3"));
+    }
+
+    /// The domains that the policy of providers forbids.
+    fn forbidden() -> Vec<String> {
+        let policy = include_str!("../../../../../deploy/chart/templates/reflection-policy.yaml");
+        let (_, rest) = policy.split_once(r#"!key.matches("(?i)^([^/]*[.])?("#).unwrap();
+        let (domains, _) = rest.split_once(r#")/""#).unwrap();
+        domains.split('|').map(|domain| domain.replace("[.]", ".")).collect()
+    }
+
+    #[test]
+    fn what_a_provider_refuses_at_a_service_or_an_ingress_is_not_sent_there() {
+        let forbidden = forbidden();
+        assert!(forbidden.contains(&"metallb.universe.tf".to_owned()), "{forbidden:?}");
+        for domain in forbidden {
+            assert!(domain.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '.'), "{domain}");
+            for key in [format!("{domain}/x"), format!("a.{domain}/x"), format!("A.{domain}/x")] {
+                assert!(!annotation_is_kept(&key, "x"), "{key}");
+            }
+        }
     }
 
     #[test]

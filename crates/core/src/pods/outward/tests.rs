@@ -143,6 +143,39 @@ fn a_pod_without_a_token_is_sent_as_it_is_and_no_address_is_part_of_a_wish() {
     assert!(Access::Unknown.is_known_for(&plain) && !Access::Unknown.is_known_for(&with_tokens()));
 }
 
+/// A pod with containers for debugging, the last of which has the token of home, and the states of some.
+fn with_debugging(statuses: &Value) -> Pod {
+    let mut pod = with_tokens();
+    let mount = json!([{"name": "kube-api-access-x", "mountPath": "/token"}]);
+    let all = json!([{"name": "first"}, {"name": "refused"}, {"name": "last", "volumeMounts": mount}]);
+    pod.spec.as_mut().unwrap().ephemeral_containers = serde_json::from_value(all).unwrap();
+    pod.status = serde_json::from_value(json!({"ephemeralContainerStatuses": statuses})).unwrap();
+    pod
+}
+
+#[test]
+fn a_container_for_debugging_that_has_ended_is_not_wished_for_again() {
+    let status = |name: &str, id: Option<&str>, state: &Value| {
+        json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "containerID": id,
+            "state": state})
+    };
+    let (running, ended) = (json!({"running": {}}), json!({"terminated": {"exitCode": 0}}));
+    let names = |statuses: &Value| -> Vec<String> {
+        let all = sent(&with_debugging(statuses)).spec.pod.ephemeral_containers.unwrap_or_default();
+        all.into_iter().map(|one| one.name).collect()
+    };
+    let first = status("first", Some("c://1"), &ended);
+    let some = [first.clone(), status("refused", None, &ended), status("last", Some("c://2"), &running)];
+    assert_eq!(names(&json!([])), ["first", "refused", "last"]);
+    assert_eq!(names(&json!(some)), ["refused", "last"], "one that was refused may come yet");
+    let all = ["first", "refused", "last"].map(|name| status(name, Some("c://3"), &ended));
+    assert_eq!(sent(&with_debugging(&json!(all))).spec.pod.ephemeral_containers, None);
+    let open = shadow_with(&with_debugging(&json!([first])), "shop-rome", "rome", &open()).unwrap();
+    let left = serde_json::to_value(open.spec.pod.ephemeral_containers).unwrap();
+    assert_eq!(left[0].get("volumeMounts"), None);
+    assert_eq!(left[1]["volumeMounts"][0]["mountPath"], "/token", "each has its own mounts");
+}
+
 #[test]
 fn a_volume_that_is_only_called_like_that_of_a_token_travels() {
     let volumes = json!([{"name": "kube-api-access-x", "emptyDir": {}}]);

@@ -19,7 +19,7 @@ const NEVER: &str = "Never";
 /// So many containers for debugging are tried one by one when not all of them are allowed.
 const MOST_TRIED: usize = 32;
 /// Until this gate is open, no scheduler finds a node for the pod.
-const GATE: &str = "liqo.io/noted";
+pub(super) const GATE: &str = "liqo.io/noted";
 
 /// All that is known about one name in one namespace.
 #[derive(Clone, Copy, Debug)]

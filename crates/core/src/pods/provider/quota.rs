@@ -8,6 +8,7 @@ use ferro_api::tenancy::Tenant;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::ResourceExt as _;
 
+use super::plan::is_gated;
 use crate::offer::request_of;
 use crate::pods::Refusal;
 use crate::resources::{Amount, PODS, ResourceMap};
@@ -38,13 +39,14 @@ pub fn limits(tenant: &Tenant) -> Option<ResourceMap> {
 }
 
 impl Quota {
-    /// An account with the pods that there are. One that has ended takes nothing.
+    /// An account with the pods that there are. One that has ended, or may not run yet, takes nothing.
     pub fn open<'a>(limits: ResourceMap, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let has_ended = |pod: &Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             matches!(phase, Some("Succeeded" | "Failed"))
         };
-        let running: Vec<&Pod> = pods.into_iter().filter(|pod| !has_ended(pod)).collect();
+        // Who still waits for us is weighed before it is let in.
+        let running: Vec<&Pod> = pods.into_iter().filter(|pod| !has_ended(pod) && !is_gated(pod)).collect();
         let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
         let charges = running.iter().map(|pod| {
             let (namespace, name) = key(pod);
@@ -95,6 +97,31 @@ fn file(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
+/// A pod after a resize, as far as it is charged: what its `RuntimeClass` or a `LimitRange` has added stays.
+pub fn resized(present: &Pod, wanted: &Pod) -> Pod {
+    let mut sized = present.clone();
+    let (Some(spec), Some(wanted)) = (&mut sized.spec, &wanted.spec) else { return sized };
+    resize(&mut spec.containers, &wanted.containers);
+    resize(
+        spec.init_containers.as_deref_mut().unwrap_or_default(),
+        wanted.init_containers.as_deref().unwrap_or_default(),
+    );
+    sized
+}
+
+/// Of amounts that are not wished for, those stay that are there.
+fn resize(present: &mut [Container], wanted: &[Container]) {
+    for container in present {
+        let wish = wanted.iter().find(|wanted| wanted.name == container.name);
+        let Some(wish) = wish.and_then(|wanted| wanted.resources.as_ref()) else { continue };
+        let resources = container.resources.get_or_insert_default();
+        let kinds = [(&mut resources.requests, &wish.requests), (&mut resources.limits, &wish.limits)];
+        for (amounts, wished) in kinds {
+            amounts.get_or_insert_default().extend(wished.clone().unwrap_or_default());
+        }
+    }
+}
+
 /// What a pod takes, under all the names that a quota has for it.
 fn charge(pod: &Pod) -> ResourceMap {
     let (requests, limits) = (request_of(pod), request_of(&with_limits_as_requests(pod)));
@@ -135,9 +162,12 @@ fn with_limits_as_requests(pod: &Pod) -> Pod {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PodSchedulingGate;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use proptest::prelude::*;
     use serde_json::json;
 
+    use super::super::plan::GATE;
     use super::*;
     use crate::resources::tests::resources;
 
@@ -185,9 +215,33 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_what_runs_is_charged_and_what_has_ended_is_not() {
-        let pods =
-            [pod("n", "a", "1", "Running"), pod("n", "b", "1", "Failed"), pod("m", "a", "1", "Pending")];
+    fn a_resize_leaves_what_a_runtime_class_has_added() {
+        let mut present = pod("n", "a", "1", "Running");
+        present.spec.as_mut().unwrap().overhead =
+            Some([("cpu".to_owned(), Quantity("500m".to_owned()))].into());
+        let larger = resized(&present, &pod("n", "a", "2", ""));
+        assert_eq!(charge(&larger).get("cpu"), resources([("cpu", "2500m")]).get("cpu"));
+    }
+
+    #[test]
+    fn a_resize_leaves_what_a_limit_range_has_added() {
+        let mut wish = pod("n", "a", "2", "");
+        wish.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap().limits = None;
+        let larger = charge(&resized(&pod("n", "a", "1", "Running"), &wish));
+        let expected = resources([("cpu", "2"), ("limits.cpu", "2")]);
+        assert_eq!(
+            ["cpu", "limits.cpu"].map(|name| larger.get(name)),
+            ["cpu", "limits.cpu"].map(|name| expected.get(name))
+        );
+    }
+
+    #[test]
+    fn after_a_restart_what_runs_is_charged_and_what_has_ended_or_waits_for_us_is_not() {
+        let mut gated = pod("m", "b", "1", "Pending");
+        gated.spec.as_mut().unwrap().scheduling_gates =
+            Some(vec![PodSchedulingGate { name: GATE.to_owned() }]);
+        let (running, failed) = (pod("n", "a", "1", "Running"), pod("n", "b", "1", "Failed"));
+        let pods = [running, failed, pod("m", "a", "1", "Pending"), gated];
         let mut quota = Quota::open(resources([("cpu", "2")]), &pods);
         let refused = quota.admit("n", "c", &pod("n", "c", "1", "")).unwrap_err();
         assert_eq!(refused.word, "QuotaExceeded");

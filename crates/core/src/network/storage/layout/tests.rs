@@ -388,6 +388,28 @@ fn whoever_takes_over_lets_addresses_rest_in_full_whatever_its_clock_says() {
     }
 }
 
+#[test]
+fn whoever_takes_over_lets_names_rest_in_full_whatever_its_clock_says() {
+    for taken_over in [start() + QUARANTINE * 100, start() - QUARANTINE * 100] {
+        let mut store = Store::new(24);
+        let mut turn = store.turn(start());
+        meet(&mut turn, "a", 1);
+        store.store(turn);
+        let mut turn = store.turn(start());
+        turn.release("a");
+        store.store(turn);
+        store.restart(taken_over);
+        let name = |now: Timestamp| {
+            let mut turn = store.turn(now);
+            meet(&mut turn, "b", 1);
+            turn.after().peers()["b"].their_pods.here().to_string()
+        };
+        let soon = taken_over + QUARANTINE - std::time::Duration::from_secs(1);
+        assert_ne!(name(soon), "10.101.0.0/16", "it rests");
+        assert_eq!(name(taken_over + QUARANTINE), "10.101.0.0/16");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Change {
     Meet(u8),
@@ -460,6 +482,7 @@ proptest! {
             }
             let [restored, expected] = [again.after(), &store.ipam].map(|ipam| {
                 let mut rested = ipam.clone();
+                rested.rest_anew(now);
                 rested.external.wake(now + QUARANTINE);
                 // What peers reach is said anew at each start.
                 rested.own.reach = Reach::Strict;

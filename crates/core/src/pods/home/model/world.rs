@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::pods::Refusal;
-use crate::pods::home::{Plan, Snapshot, Standing, Write, lodges, marking, plan};
+use crate::pods::home::{Look, Plan, Snapshot, Standing, Write, lodges, marking, plan};
 use crate::pods::inward::{Ending, has_run, tests::show};
 use crate::pods::outward::access::Access;
 use crate::pods::provider::{self, Step};
@@ -22,6 +22,7 @@ const HOME: &str = "34750f98-bd59-8cfc-946d-a45aaabe933b";
 const THERE: &str = "shop-rome";
 pub(in crate::pods::home) const PAUSE: Duration = Duration::from_secs(20);
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault that comes and goes by itself")]
 pub(in crate::pods::home) struct World {
     pub(in crate::pods::home) policy: &'static str,
     pub(in crate::pods::home) local: Option<Pod>,
@@ -29,8 +30,12 @@ pub(in crate::pods::home) struct World {
     pub(in crate::pods::home) remote: Option<Pod>,
     pub(in crate::pods::home) namespace: Option<&'static str>,
     pub(in crate::pods::home) is_near: bool,
+    /// Whether nothing gets to the peer, which nobody has noticed yet.
+    pub(in crate::pods::home) is_cut: bool,
     pub(in crate::pods::home) tunnel_is_up: bool,
     pub(in crate::pods::home) has_room: bool,
+    /// Whether the provider allows such a pod.
+    pub(in crate::pods::home) is_allowed: bool,
     pub(in crate::pods::home) admitted: Result<(), Refusal>,
     standing: Standing,
     pub(in crate::pods::home) seconds: i64,
@@ -54,8 +59,10 @@ impl World {
             remote: None,
             namespace: Some(THERE),
             is_near: true,
+            is_cut: false,
             tunnel_is_up: true,
             has_room: true,
+            is_allowed: true,
             admitted: Ok(()),
             standing: Standing::Wanted,
             seconds: 1_000_000,
@@ -182,7 +189,10 @@ impl World {
 
     /// Home performs so many writes of one plan, and is killed. How many it did.
     pub(in crate::pods::home) fn work(&mut self, most: usize) -> usize {
-        let writes: Vec<Write> = self.plan().writes.into_iter().take(most).collect();
+        let looks = |write: &Write| matches!(write, Write::Finish { look: Look::Needed, .. });
+        let arrives = |write: &Write| !(self.is_cut && (is_for_there(write) || looks(write)));
+        let writes: Vec<Write> =
+            self.plan().writes.into_iter().take(most).take_while(|write| arrives(write)).collect();
         let done = writes.len();
         for write in writes {
             self.perform(write);
@@ -192,14 +202,7 @@ impl World {
 
     fn perform(&mut self, write: Write) {
         self.written.push(write.clone());
-        let is_for_there = matches!(
-            write,
-            Write::CreateShadow(_)
-                | Write::ChangeShadow { .. }
-                | Write::DeleteShadow { .. }
-                | Write::MarkEnding { .. }
-                | Write::EndRemote { .. }
-        );
+        let is_for_there = is_for_there(&write);
         assert!(self.is_near || !is_for_there, "nothing is written to a peer that does not answer");
         match write {
             Write::CreateShadow(shadow) => self.create_shadow(*shadow),
@@ -237,10 +240,12 @@ impl World {
                 assert_eq!(pod.metadata.uid, Some(uid));
                 let is_dropped = matches!(self.standing, Standing::Dropped | Standing::GivenUp);
                 assert!(is_dropped || self.namespace.is_none(), "nobody wants it to go");
+                let hears = !self.is_cut || self.standing == Standing::GivenUp || self.namespace.is_none();
+                assert!(hears, "it runs on while another is made in its place");
                 self.delete(30);
             }
-            Write::Finish { uid } => self.finish(&uid),
-            Write::Tell(_) => {}
+            Write::Finish { uid, look } => self.finish(&uid, look),
+            Write::Ask | Write::Tell(_) => {}
         }
     }
 
@@ -263,7 +268,9 @@ impl World {
         shadow.metadata.generation = shadow.metadata.generation.map(|generation| generation + 1);
     }
 
-    fn finish(&mut self, uid: &str) {
+    fn finish(&mut self, uid: &str, look: Look) {
+        let is_given_up = look == Look::Tried && self.standing == Standing::GivenUp;
+        assert!(!self.is_cut || self.namespace.is_none() || is_given_up, "nobody has looked");
         let pod = self.local.as_mut().unwrap();
         assert_eq!(pod.metadata.uid.as_deref(), Some(uid));
         assert!(pod.metadata.deletion_timestamp.is_some(), "nobody deleted it");
@@ -290,11 +297,8 @@ impl World {
         match provider::plan(&snapshot) {
             Step::Rest | Step::AwaitTenant => return false,
             Step::Wait(pause) => self.seconds += i64::try_from(pause.as_secs()).unwrap() + 1,
-            Step::Create(_) if !self.has_room => {
-                let why = Refusal::new("QuotaExceeded", "there is no room");
-                let status = provider::rejected(shadow.as_ref().unwrap(), &why, now);
-                self.shadow.as_mut().unwrap().status = Some(status);
-            }
+            Step::Create(_) if !self.is_allowed => self.reject("NotAllowed"),
+            Step::Create(_) if !self.has_room => self.reject("QuotaExceeded"),
             Step::Create(pod) => self.make(*pod),
             Step::Open(_) => self.remote.as_mut().unwrap().spec.as_mut().unwrap().scheduling_gates = None,
             Step::Change(pod) => {
@@ -304,6 +308,13 @@ impl World {
             Step::Show(status) | Step::Lose(status) => self.shadow.as_mut().unwrap().status = Some(*status),
         }
         true
+    }
+
+    fn reject(&mut self, word: &str) {
+        let (why, now) = (Refusal::new(word, "so it is"), self.now());
+        let shadow = self.shadow.as_mut().unwrap();
+        let status = provider::rejected(shadow, &why, now);
+        shadow.status = Some(status);
     }
 
     fn make(&mut self, mut pod: Pod) {
@@ -350,7 +361,8 @@ impl World {
     fn is_now(&mut self, phase: &str, state: &Value) {
         let word = if phase == "Running" { "True" } else { "False" };
         let condition = |type_: &str| json!({"type": type_, "status": word});
-        let container = json!({"name": "a", "image": "nginx", "imageID": "", "containerID": "c://1", "ready": true,
+        let id = self.remote.as_ref().and_then(|remote| remote.metadata.uid.as_deref());
+        let container = json!({"name": "a", "image": "nginx", "imageID": "", "containerID": id, "ready": true,
             "restartCount": 0, "state": state});
         let status = json!({"phase": phase, "podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}],
             "containerStatuses": [container], "conditions": [condition("Ready"), condition("ContainersReady")]});
@@ -380,7 +392,8 @@ impl World {
 
     /// All work until nothing is left to be done.
     pub(in crate::pods::home) fn rest(&mut self) {
-        (self.is_near, self.tunnel_is_up, self.has_room) = (true, true, true);
+        (self.is_near, self.is_cut, self.tunnel_is_up) = (true, false, true);
+        (self.has_room, self.is_allowed) = (true, true);
         self.set_standing(Standing::Wanted);
         if self.is_squatted() {
             self.shadow = None;
@@ -396,9 +409,29 @@ impl World {
         panic!("it never rests: {:?}, {:?}, {:?}", self.plan(), self.shadow, self.remote);
     }
 
+    /// How often the pod is said to have been started again, and how many were made for it.
+    pub(in crate::pods::home) fn counts(&self) -> Option<(u32, u32)> {
+        let local = self.local.as_ref()?;
+        let container = local.status.as_ref()?.container_statuses.as_ref()?.first()?;
+        let made = self.made.get(local.metadata.uid.as_ref()?).copied().unwrap_or_default();
+        Some((u32::try_from(container.restart_count).unwrap(), made))
+    }
+
     pub(in crate::pods::home) fn phase_over_there(&self) -> Option<ShadowPodPhase> {
         self.shadow.as_ref()?.status.as_ref()?.phase
     }
+}
+
+fn is_for_there(write: &Write) -> bool {
+    matches!(
+        write,
+        Write::CreateShadow(_)
+            | Write::ChangeShadow { .. }
+            | Write::DeleteShadow { .. }
+            | Write::MarkEnding { .. }
+            | Write::EndRemote { .. }
+            | Write::Ask
+    )
 }
 
 fn end(meta: &mut ObjectMeta, time: Time, grace: i64) {

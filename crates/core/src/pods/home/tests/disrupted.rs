@@ -82,7 +82,7 @@ fn a_pod_whose_node_over_there_is_dead_is_deleted_here_once_it_should_be_gone() 
     world.seconds += 89;
     assert_eq!(world.plan().again, Some(Duration::from_secs(1)));
     world.seconds += 1;
-    assert_eq!(kinds(&world.plan()), ["tell", "send away"]);
+    assert_eq!(kinds(&world.plan()), ["ask", "tell", "send away"]);
 }
 
 #[test]

@@ -10,8 +10,8 @@ fn a_pod_of_a_namespace_that_is_dropped_is_deleted_and_goes_the_usual_way() {
     let mut world = running("Always");
     assert!(world.lodges());
     world.set_standing(Standing::Dropped);
-    assert_eq!(kinds(&world.plan()), ["tell", "send away"]);
-    world.work(2);
+    assert_eq!(kinds(&world.plan()), ["ask", "tell", "send away"]);
+    world.work(3);
     assert_eq!(kinds(&world.plan()), ["delete"], "the ShadowPod goes first");
     assert!(world.lodges(), "it is still there");
     while world.work(1) > 0 || world.provide() || world.run() {}
@@ -23,7 +23,7 @@ fn a_pod_that_has_not_begun_is_deleted_as_well_once_it_has_got_there() {
     let mut world = World::new("Always");
     world.work(1);
     world.set_standing(Standing::Dropped);
-    assert_eq!(kinds(&world.plan()), ["tell", "send away"]);
+    assert_eq!(kinds(&world.plan()), ["ask", "tell", "send away"]);
 }
 
 #[test]
@@ -55,6 +55,34 @@ fn over_a_peer_that_is_silent_only_force_deletes_a_pod() {
     assert!(world.lodges());
     world.set_standing(Standing::GivenUp);
     assert_eq!(kinds(&world.plan()), ["tell", "send away"]);
+}
+
+#[test]
+fn in_a_cut_that_nobody_has_noticed_yet_only_force_deletes_a_pod() {
+    let mut world = running("Always");
+    world.is_cut = true;
+    world.set_standing(Standing::Dropped);
+    assert_eq!(
+        (world.work(usize::MAX), world.lodges()),
+        (0, true),
+        "it runs on, and could not be told to end"
+    );
+    world.set_standing(Standing::GivenUp);
+    assert_eq!(kinds(&world.plan()), ["tell", "send away"]);
+    world.set_standing(Standing::Dropped);
+    world.is_cut = false;
+    assert_eq!(world.work(usize::MAX), 3);
+    assert!(world.local.as_ref().unwrap().metadata.deletion_timestamp.is_some());
+}
+
+#[test]
+fn whoever_gave_a_peer_up_does_not_wait_for_its_answer_when_a_pod_goes() {
+    let mut world = World::new("Always");
+    world.delete(30);
+    world.is_cut = true;
+    assert_eq!((world.work(usize::MAX), world.local.is_some()), (0, true), "it may be there");
+    world.set_standing(Standing::GivenUp);
+    assert_eq!((world.work(usize::MAX), world.local.is_some()), (1, false));
 }
 
 #[test]
