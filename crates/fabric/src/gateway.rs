@@ -110,7 +110,7 @@ pub async fn run(
         sources,
         config,
         wanted: None,
-        told: Vec::new(),
+        told: Arc::default(),
     };
     drop(pending);
     keeper.keep().await
@@ -149,6 +149,8 @@ struct Look {
     statistics: BTreeMap<String, Statistics>,
     /// The peers whose tunnels are probed.
     probed: BTreeSet<String>,
+    /// Why there are no others.
+    problems: Arc<[Problem]>,
 }
 
 /// Keeps the engine as it should be.
@@ -163,7 +165,7 @@ struct Keeper {
     /// What was made of the resources and of what was heard; nothing where they have to be read again.
     wanted: Option<Wanted>,
     /// What was logged of the resources that are not used.
-    told: Vec<Problem>,
+    told: Arc<[Problem]>,
     /// What was seen last of the tunnels, for who writes it down.
     looks: watch::Sender<Look>,
     /// The network of the gateway goes with it.
@@ -250,7 +252,7 @@ impl Keeper {
         for problem in problems.iter().filter(|problem| !self.told.contains(problem)) {
             warn!(peer = problem.peer, %problem, "something in the resources is not used");
         }
-        self.told = problems.to_vec();
+        self.told = problems.into();
     }
 
     fn look(&mut self) -> Result<()> {
@@ -260,7 +262,7 @@ impl Keeper {
         // Before the first peers there is nothing to be seen; and when peers could not be set, they are as before.
         let before = || self.looks.borrow().probed.clone();
         let probed = self.wanted.as_ref().map_or_else(before, Wanted::probed);
-        let look = Look { statistics: self.engine.statistics(), probed };
+        let look = Look { statistics: self.engine.statistics(), probed, problems: Arc::clone(&self.told) };
         self.figures.set(&look.statistics, &look.probed, self.engine.drops());
         self.looks.send_replace(look);
         Ok(())

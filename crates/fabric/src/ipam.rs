@@ -187,9 +187,13 @@ pub async fn start_counted(
 
 /// Random bytes that nobody has had before, as text.
 fn nonce() -> Result<String> {
+    Ok(u128::from_le_bytes(random()?).to_string())
+}
+
+fn random<const LENGTH: usize>() -> Result<[u8; LENGTH]> {
     use ring::rand::SecureRandom as _;
-    let mut random = [0_u8; 16];
+    let mut random = [0_u8; LENGTH];
     let filled = ring::rand::SystemRandom::new().fill(&mut random);
     filled.ok().context("this machine gives no random numbers")?;
-    Ok(u128::from_le_bytes(random).to_string())
+    Ok(random)
 }

@@ -14,15 +14,15 @@ mod reach;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use ferro_core::network::Redirections;
 use ferro_fabric::dataplane::Wire;
 use ferro_fabric::wireguard::Drop;
-use pair::{Outer, Pair, Side, eventually};
+use pair::{Outer, PATIENCE, Pair, Side, eventually};
 
 const MEGABYTE: usize = 1 << 20;
 
@@ -39,13 +39,13 @@ fn stream(from: &Side, to: &Side, length: usize) -> IpAddr {
 /// The same, when the receiver is named so.
 fn stream_to(from: &Side, to: &Side, named: IpAddr, length: usize) -> IpAddr {
     let listener = to.namespace.run(|| TcpListener::bind((to.pod, 0)).unwrap());
-    let target = (named, listener.local_addr().unwrap().port());
+    let target = SocketAddr::new(named, listener.local_addr().unwrap().port());
+    // Who connects first finds out whether anybody can be reached; a connection that was made is there to be accepted.
+    let mut sender = from.namespace.run(|| TcpStream::connect_timeout(&target, PATIENCE)).unwrap();
+    let (mut accepted, seen) = listener.accept().unwrap();
+    accepted.set_read_timeout(Some(PATIENCE)).unwrap();
     thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut sender = from.namespace.run(|| TcpStream::connect(target).unwrap());
-            sender.write_all(&pattern(length)).unwrap();
-        });
-        let (mut accepted, seen) = listener.accept().unwrap();
+        scope.spawn(move || sender.write_all(&pattern(length)).unwrap());
         let mut came = Vec::with_capacity(length);
         accepted.read_to_end(&mut came).unwrap();
         assert!(came == pattern(length), "{} of {length} bytes came, or others", came.len());
@@ -55,7 +55,7 @@ fn stream_to(from: &Side, to: &Side, named: IpAddr, length: usize) -> IpAddr {
 
 fn socket(at: &Side) -> UdpSocket {
     let socket = at.namespace.run(|| UdpSocket::bind((at.pod, 0)).unwrap());
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
@@ -193,25 +193,34 @@ fn rules_are_swapped_under_traffic_and_sessions_stay() {
     let pair = Pair::new(Outer::V4);
     // At the start both may begin a handshake. Nothing of it is on the way any more behind so many round trips.
     stream(&pair.a, &pair.b, MEGABYTE);
-    let before = pair.statistics().0.last_handshake;
-    let done = AtomicBool::new(false);
-    let mut swaps = 0;
+    let sessionless = || {
+        let dropped = |side: &Side| side.engine().drops().remove(&Drop::UnknownIndex.to_string());
+        [&pair.a, &pair.b].map(dropped)
+    };
+    let (before, lost) = (pair.statistics().0.sent.bytes, sessionless());
+    let swaps = AtomicU32::new(0);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            stream(&pair.a, &pair.b, 20 * MEGABYTE);
-            done.store(true, Ordering::Release);
+        let streams = scope.spawn(|| {
+            // Until there were enough, on however busy a machine.
+            let is_enough = || swaps.load(Ordering::Relaxed) >= 10;
+            (0..50).any(|_| {
+                stream(&pair.a, &pair.b, 20 * MEGABYTE);
+                is_enough()
+            })
         });
-        while !done.load(Ordering::Acquire) {
+        while !streams.is_finished() {
             pair.set_with(&BTreeMap::from([(
                 "192.0.2.77".parse().unwrap(),
                 "192.168.2.77".parse().unwrap(),
             )]));
             pair.set();
-            swaps += 2;
+            swaps.fetch_add(2, Ordering::Relaxed);
         }
+        assert!(streams.join().unwrap(), "{swaps:?} swaps");
     });
-    assert!(swaps > 10, "{swaps}");
-    assert_eq!(pair.statistics().0.last_handshake, before);
+    // There may be another handshake when it is time for one, but no message that was sealed for a session that is gone.
+    assert_eq!(sessionless(), lost);
+    assert!(pair.statistics().0.sent.bytes - before > 20 << 20, "it is counted on");
 }
 
 #[test]
@@ -334,6 +343,8 @@ fn time_of_a_change(side: &Side, other: &Side, count: u32) -> Duration {
 fn one_more_redirection_takes_no_longer_among_a_hundred_thousand() {
     let pair = Pair::new(Outer::V4);
     let [few, many] = [1_000, 100_000].map(|count| time_of_a_change(&pair.a, &pair.b, count));
-    assert!(many < few * 10, "{many:?} among a hundred thousand, {few:?} among a thousand");
+    // Where little takes microseconds, one look of another process takes as long.
+    let most = few * 10 + Duration::from_millis(1);
+    assert!(many < most, "{many:?} among a hundred thousand, {few:?} among a thousand");
     datagram(&pair.a, &pair.b, b"hello");
 }

@@ -12,7 +12,7 @@ use ferro_core::network::{PeerTable, ProbePair};
 use ring::rand::SystemRandom;
 
 use super::clock::Clock;
-use super::flows::Flows;
+use super::flows::{Flows, GRACE};
 use super::inward::Inward;
 use super::link::{Link, Traffic, lock};
 use super::outward::Outward;
@@ -127,6 +127,20 @@ impl Known {
         self.links.insert(key, Linked { endpoint, link: Arc::clone(&link) });
         Some(link)
     }
+
+    /// Takes away from the device all but the peers with these keys. One that comes back has not forgotten our handshakes.
+    fn unlink(&mut self, device: &mut Device, keys: &HashSet<PublicKey>) {
+        let sent = &mut self.sent;
+        self.links.retain(|key, peer| {
+            let stays = keys.contains(key);
+            if !stays {
+                *sent = (*sent).max(device.sent_timestamp(peer.link.id()));
+                device.remove(peer.link.id());
+                peer.link.close();
+            }
+            stays
+        });
+    }
 }
 
 /// A running data plane. It ends when this is dropped.
@@ -134,6 +148,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     key: PublicKey,
     start: Instant,
+    grace: Duration,
     known: Mutex<Known>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -149,7 +164,7 @@ impl Engine {
         let device = Device::new(key, Box::new(SystemRandom::new()));
         let shared = Arc::new(Shared::new(tun, wire, device, mtu.into())?);
         let (start, known) = (Instant::now(), Mutex::default());
-        let mut engine = Self { shared, key: public, start, known, workers: Vec::new() };
+        let mut engine = Self { shared, key: public, start, grace: GRACE, known, workers: Vec::new() };
         // The clock is the last one: it is the one that is woken.
         engine.spawn("ferro-outward", |shared| Outward::new(shared).run())?;
         engine.spawn("ferro-inward", |shared| Inward::new(shared).run())?;
@@ -158,6 +173,14 @@ impl Engine {
             Ok(())
         })?;
         Ok(engine)
+    }
+
+    /// The same, if who began a connection is not known for so long: two minutes, unless it is told otherwise before peers
+    /// are set.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
     }
 
     fn spawn(&mut self, name: &'static str, work: fn(&Shared) -> io::Result<()>) -> io::Result<()> {
@@ -195,20 +218,15 @@ impl Engine {
             peers.iter().filter_map(entry).collect()
         };
         if peers.values().any(|plan| plan.table.has_closed()) {
-            self.shared.flows.get_or_init(|| Flows::new(now.instant));
+            self.shared.flows.get_or_init(|| {
+                let flows = Flows::with_grace(self.start, self.grace);
+                flows.tick(now.instant);
+                flows
+            });
         }
         self.swap(Rules::new(entries));
         let keys: HashSet<PublicKey> = peers.values().map(|plan| plan.key).collect();
-        let mut device = self.shared.device();
-        known.links.retain(|key, peer| {
-            let stays = keys.contains(key);
-            if !stays {
-                device.remove(peer.link.id());
-                peer.link.close();
-            }
-            stays
-        });
-        drop(device);
+        known.unlink(&mut self.shared.device(), &keys);
         known.plans = peers;
         if let Some(clock) = self.workers.last() {
             clock.thread().unpark();
@@ -303,6 +321,33 @@ mod tests {
             table: PeerTable::new(&agreement, &redirections, Vec::new()).unwrap(),
             probe: None,
         }
+    }
+
+    #[test]
+    fn handshakes_with_a_peer_that_comes_back_are_later_than_those_before() {
+        let mut device = Device::new(PrivateKey::new([1; 32]), Box::new(SystemRandom::new()));
+        let ([peer, another], mut known) =
+            ([2, 3].map(|key| PrivateKey::new([key; 32]).public()), Known::default());
+        let start = now();
+        let mut timestamp = |key: PublicKey, now: Moment| {
+            let endpoint = Some(([192, 0, 2, 2], 51820).into());
+            let link = known.link(
+                &mut device,
+                &PeerPlan { key, endpoint, ..plan("172.18.0.1") },
+                start.instant,
+                now,
+            );
+            let id = link.unwrap().id();
+            assert!(device.want(id, now).is_some());
+            let sent = device.sent_timestamp(id);
+            known.unlink(&mut device, &HashSet::new());
+            sent.unwrap()
+        };
+        let first = timestamp(peer, start);
+        let set_back = Moment { clock: SystemTime::UNIX_EPOCH, ..start };
+        let second = timestamp(peer, set_back);
+        assert!(second > first);
+        assert!(timestamp(another, set_back) > second, "no harm is done");
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! What pods of this cluster have begun with peers, so that answers are let in where nothing else is.
 //!
-//! - Flow: `outward` notes what leaves, `inward` asks about what arrives; only for pods that peers may not reach.
+//! - Flow: `outward` notes what leaves, `inward` asks about what arrives, only for pods that peers may not reach. The
+//!   connections of others are noted, too: such a pod may become one that peers may not reach.
 //! - Guarantees: it never grows, and no packet waits or allocates. Only what leaves is noted, so that no peer can fill it
-//!   or keep anything in it; where it is full, the oldest goes. What is not known is not let in.
+//!   or keep anything in it; where it is full, the oldest goes. What is not known is not let in. A connection is known only
+//!   if its first packet left here: what a pod sends on one that a peer began does not make it ours. Only at first, when
+//!   nobody knows who began, any packet will do, so that a gateway that starts again cuts off nobody.
 //! - Assumptions: one thread notes. Another one may take away what is too old.
 //!
 //! A conversation is known by a keyed hash, which cannot be guessed: that another one has the same 46 bits in the same
 //! place happens once in 10¹³ packets, and then one packet gets in.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::packet::{Flow, Stage};
@@ -23,6 +26,8 @@ const TICK: Duration = Duration::from_secs(4);
 /// How long who began is waited for, in ticks: of a connection, and of all else.
 const LONG: u16 = 24 * 60 * 15;
 const SHORT: u16 = 3 * 15;
+/// So long after the start any packet of a connection makes it known, by default.
+pub(super) const GRACE: Duration = Duration::from_mins(2);
 /// How often what is too old is taken away, in ticks: before its time can look young again.
 const SWEEP: u16 = 60;
 
@@ -44,25 +49,39 @@ pub struct Flows {
     places: Box<[Place]>,
     secret: RandomState,
     start: Instant,
+    grace: Duration,
     now: AtomicU16,
     swept: AtomicU16,
+    /// Whether all connections that were there at the start are known, or cut off.
+    is_settled: AtomicBool,
 }
 
 impl Flows {
-    /// An empty table.
-    pub fn new(now: Instant) -> Self {
+    /// An empty table of a gateway that has started then.
+    pub fn new(start: Instant) -> Self {
+        Self::with_grace(start, GRACE)
+    }
+
+    /// The same, where any packet of a connection makes it known for so long.
+    pub(super) fn with_grace(start: Instant, grace: Duration) -> Self {
         Self {
             places: (0..PLACES).map(|_| Place::default()).collect(),
             secret: RandomState::new(),
-            start: now,
+            start,
+            grace,
             now: AtomicU16::new(0),
             swept: AtomicU16::new(0),
+            is_settled: AtomicBool::new(false),
         }
     }
 
     /// Lets time go on, and takes away what is too old.
     pub fn tick(&self, now: Instant) {
-        let ticks = now.saturating_duration_since(self.start).as_secs() / TICK.as_secs();
+        let age = now.saturating_duration_since(self.start);
+        if age >= self.grace {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+        let ticks = age.as_secs() / TICK.as_secs();
         let now = u16::try_from(ticks & TIME).unwrap_or_default();
         self.now.store(now, Ordering::Relaxed);
         if now.wrapping_sub(self.swept.load(Ordering::Relaxed)) >= SWEEP {
@@ -77,8 +96,23 @@ impl Flows {
         }
     }
 
-    /// Notes a packet that leaves.
+    /// Notes a packet that leaves, unless it belongs to a connection that was not begun here.
     pub fn note(&self, flow: Flow, stage: Stage) {
+        if self.is_settled.load(Ordering::Relaxed) {
+            self.note_open(flow, stage);
+        } else {
+            self.keep(flow, stage);
+        }
+    }
+
+    /// The same for a pod that peers may reach: nothing of it is cut off, so that it need not be spared at first either.
+    pub fn note_open(&self, flow: Flow, stage: Stage) {
+        if stage == Stage::Begins || self.has(flow) {
+            self.keep(flow, stage);
+        }
+    }
+
+    fn keep(&self, flow: Flow, stage: Stage) {
         self.put(flow, stage);
         self.put(flow.of_both(), Stage::Begins);
     }
@@ -197,6 +231,30 @@ mod tests {
         }
         after(&flows, 2 * u32::from(LONG));
         assert!(flows.has(flow(1)));
+    }
+
+    #[test]
+    fn what_goes_on_is_known_only_if_it_was_begun_here() {
+        let flows = Flows::new(Instant::now());
+        flows.note_open(flow(1), Stage::GoesOn);
+        assert!(!flows.has(flow(1)), "it is open, whoever began");
+        flows.note(flow(1), Stage::GoesOn);
+        assert!(flows.has(flow(1)), "who begins anew does not know who began");
+        flows.tick(flows.start + GRACE);
+        flows.note(flow(1), Stage::GoesOn);
+        assert!(flows.has(flow(1)));
+        for stage in [Stage::GoesOn, Stage::Ends] {
+            flows.note(flow_of(8, 1), stage);
+            assert!(!flows.has(flow_of(8, 1)) && !flows.has(flow_of(8, 1).of_both()), "a peer began it");
+        }
+        for stage in [Stage::Begins, Stage::GoesOn] {
+            flows.note(flow_of(8, 1), stage);
+        }
+        flows.tick(flows.start + GRACE + TICK * u32::from(LONG));
+        assert!(flows.has(flow_of(8, 1)));
+        flows.tick(flows.start + GRACE + TICK * (u32::from(LONG) + 1));
+        flows.note(flow_of(8, 1), Stage::GoesOn);
+        assert!(!flows.has(flow_of(8, 1)), "nobody knows any more");
     }
 
     #[test]

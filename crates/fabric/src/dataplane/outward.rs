@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use ferro_core::network::PeerTable;
+
 use super::drops::Reason;
 use super::outbox::{Outbox, Without};
 use super::rules::{Entry, Rules};
@@ -80,12 +82,16 @@ impl<'a> Outward<'a> {
         let header = Header::parse(packet)?;
         let packet = packet.get_mut(..header.length).ok_or(Reason::Malformed)?;
         let entry = rules.towards(header.addresses.destination)?;
-        let is_closed = !entry.table.is_open(&header.addresses.source);
-        let begun = if is_closed { Flow::begun(packet, &header) } else { None };
+        let source = header.addresses.source;
+        let begun = if is_noted(&entry.table, &header) { Flow::begun(packet, &header) } else { None };
         let router = entry.probe.map(|probe| probe.ours);
         translate_with_router(packet, checksum, |packet| entry.table.outbound(packet), router)?;
         if let (Some((flow, stage)), Some(flows)) = (begun, self.shared.flows.get()) {
-            flows.note(flow, stage);
+            if entry.table.is_open(&source) {
+                flows.note_open(flow, stage);
+            } else {
+                flows.note(flow, stage);
+            }
         }
         clamp(packet, &header, self.shared.mtu, checksum);
         if to.is_some_and(|before| !std::ptr::eq(before, entry)) {
@@ -100,6 +106,13 @@ impl<'a> Outward<'a> {
         }
         put(self.shared, &mut self.outbox, entry, packet)
     }
+}
+
+/// Whether it is noted what a packet begins. A connection of a pod that is open now must not break when it is closed; of all
+/// else it cannot be told who began, so that it would stay open for the peer.
+fn is_noted(table: &PeerTable, header: &Header) -> bool {
+    let source = &header.addresses.source;
+    table.has_closed() && if header.is_tcp() { table.is_pod(source) } else { !table.is_open(source) }
 }
 
 impl From<Malformed> for Reason {
@@ -147,5 +160,42 @@ fn cut(shared: &Shared, outbox: &mut Outbox, to: &Entry, packet: &[u8], size: u1
         if !outbox.add(longest, |place| segments.write_next(place)) {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use etherparse::PacketBuilder;
+    use ferro_core::network::{Agreement, Ours, ReachablePods, Translation};
+
+    use super::*;
+
+    #[test]
+    fn connections_of_all_pods_are_noted_and_all_else_of_closed_ones() {
+        let network = |text: &str| Translation::identity(text.parse().unwrap());
+        let ours = Some(Ours { pods: network("10.1.0.0/16"), external: None });
+        let agreement = Agreement { their_pods: network("10.2.0.0/16"), their_external: None, ours };
+        let table = PeerTable::new(&agreement, &BTreeMap::new(), Vec::new()).unwrap();
+        let strict = ReachablePods::Only([[10, 1, 0, 7].into()].into());
+        let strict = table.clone().reaching(strict);
+        let header = |source, is_tcp| {
+            let (builder, mut packet) = (PacketBuilder::ipv4(source, [10, 2, 0, 5], 64), Vec::new());
+            let built = if is_tcp {
+                builder.tcp(80, 4000, 1, 1000).write(&mut packet, &[])
+            } else {
+                builder.udp(80, 4000).write(&mut packet, &[])
+            };
+            built.unwrap();
+            Header::parse(&packet).unwrap()
+        };
+        let noted =
+            |table: &PeerTable, source| [true, false].map(|is_tcp| is_noted(table, &header(source, is_tcp)));
+        let (open, closed, node) = ([10, 1, 0, 7], [10, 1, 0, 8], [172, 18, 0, 3]);
+        assert_eq!(noted(&strict, closed), [true, true]);
+        assert_eq!(noted(&strict, open), [true, false], "an answer of UDP would keep it open for the peer");
+        assert_eq!(noted(&strict, node), [false, false], "it is never closed");
+        assert_eq!(noted(&table, closed), [false, false]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ferro_api::net::{Connection, Throughput, TunnelEndpoint};
-use ferro_core::network::report::{Observed, Pace, connection, is_news, is_unheard};
+use ferro_core::network::report::{Observed, Pace, connection, is_news, is_unheard, refused};
 use ferro_runtime::watch::Watched;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -78,34 +78,24 @@ impl Reporter {
     ) -> Result<()> {
         loop {
             looks.changed().await.context("nobody looks at the tunnels any more")?;
-            let Look { statistics, probed } = looks.borrow_and_update().clone();
-            self.report(&endpoints.all(), &statistics, &probed).await;
+            let look = looks.borrow_and_update().clone();
+            self.report(&endpoints.all(), &look).await;
         }
     }
 
     /// Writes what is news.
-    async fn report(
-        &mut self,
-        endpoints: &[Arc<TunnelEndpoint>],
-        statistics: &BTreeMap<String, Statistics>,
-        probed: &BTreeSet<String>,
-    ) {
-        let now = Timestamp::now();
+    async fn report(&mut self, endpoints: &[Arc<TunnelEndpoint>], look: &Look) {
         let uids: BTreeSet<String> = endpoints.iter().filter_map(|endpoint| endpoint.uid()).collect();
         self.written.retain(|uid, _| uids.contains(uid));
         self.failing.retain(|uid, _| uids.contains(uid));
         self.paces.retain(|uid, _| uids.contains(uid));
         for endpoint in endpoints {
             let uid = endpoint.uid().unwrap_or_default();
-            let figures = statistics.get(&endpoint.spec.cluster_id);
-            let throughput = figures.and_then(|figures| self.throughput(&uid, figures));
+            let seen = self.seen(endpoint, &uid, look);
             if self.failing.get(&uid).is_some_and(|failing| Instant::now() < failing.until) {
                 continue;
             }
             let written = self.written.get(&uid);
-            let is_probed = probed.contains(&endpoint.spec.cluster_id);
-            let seen = figures.map(|figures| observed(figures, is_probed, throughput)).unwrap_or_default();
-            let seen = connection(&seen, now);
             let in_status = endpoint.status.as_ref().and_then(|status| status.connection.as_ref());
             let age = written.map(|written| written.at.elapsed());
             let ours = written.filter(|_| !is_contested(*self.heard.borrow(), age, in_status));
@@ -117,6 +107,19 @@ impl Reporter {
                 self.written.insert(uid, Written { connection: seen, at: Instant::now() });
             }
         }
+    }
+
+    /// What is to be shown of a tunnel, or why there is none.
+    fn seen(&mut self, endpoint: &TunnelEndpoint, uid: &str, look: &Look) -> Connection {
+        if let Some(problem) = look.problems.iter().find(|problem| problem.is_of(endpoint)) {
+            return refused(&problem.trouble);
+        }
+        let peer = &endpoint.spec.cluster_id;
+        let seen = look.statistics.get(peer).map(|figures| {
+            let throughput = self.throughput(uid, figures);
+            observed(figures, look.probed.contains(peer), throughput)
+        });
+        connection(&seen.unwrap_or_default(), Timestamp::now())
     }
 
     fn throughput(&mut self, uid: &str, figures: &Statistics) -> Option<Throughput> {
@@ -194,7 +197,9 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use ferro_api::net::ConnectionStatus;
     use ferro_core::network::report::unheard;
+    use ferro_core::network::{Problem, Trouble};
     use http::{Request, Response};
     use kube::client::{Body, ClientBuilder};
 
@@ -217,19 +222,38 @@ mod tests {
         Reporter { client, interfaces: json!({}), heard, written, failing, paces }
     }
 
+    fn tunnel(name: &str) -> TunnelEndpoint {
+        let mut tunnel = TunnelEndpoint::default();
+        tunnel.metadata.uid = Some(name.into());
+        tunnel.metadata.name = Some(name.into());
+        tunnel.spec.cluster_id = "milan".into();
+        tunnel
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_that_is_refused_is_an_error_also_beside_one_to_the_same_peer() {
+        let mut reporter = reporter(api(&Arc::default()));
+        let (trouble, object) = (Trouble::Second("the first".into()), "TunnelEndpoint /second".into());
+        let problem = Problem { peer: "milan".into(), object, trouble };
+        let up = Statistics { last_handshake: Some(Instant::now()), ..Statistics::default() };
+        let statistics = [("milan".to_owned(), up)].into();
+        let look = Look { statistics, problems: [problem].into(), ..Look::default() };
+        let [first, second] = ["first", "second"].map(|name| reporter.seen(&tunnel(name), name, &look));
+        assert_eq!(first.status, Some(ConnectionStatus::Connected));
+        assert_eq!(second.status, Some(ConnectionStatus::Error));
+        assert!(second.status_message.is_some_and(|message| message.contains("already a tunnel")));
+    }
+
     #[tokio::test]
     async fn a_peer_that_flips_its_port_causes_no_writes() {
         let writes = Arc::default();
         let mut reporter = reporter(api(&writes));
-        let mut tunnel = TunnelEndpoint::default();
-        tunnel.metadata.uid = Some("1".into());
-        tunnel.metadata.name = Some("milan".into());
-        tunnel.spec.cluster_id = "milan".into();
+        let tunnel = tunnel("milan");
         for port in [1000, 2000].into_iter().cycle().take(40) {
             let endpoint = Some(SocketAddr::from(([192, 0, 2, 7], port)));
             let seen = Statistics { endpoint, last_handshake: Some(Instant::now()), ..Statistics::default() };
-            let statistics = [("milan".to_owned(), seen)].into();
-            reporter.report(&[Arc::new(tunnel.clone())], &statistics, &BTreeSet::new()).await;
+            let look = Look { statistics: [("milan".to_owned(), seen)].into(), ..Look::default() };
+            reporter.report(&[Arc::new(tunnel.clone())], &look).await;
         }
         assert_eq!(writes.load(Ordering::Relaxed), 1);
     }

@@ -1,7 +1,7 @@
 //! Turns: all requests that wait are applied together, stored in as few writes as can be, and answered.
 //!
-//! Those who were answered together tend to ask again together: a turn waits a moment for as many as the one before had,
-//! instead of leaving them to the next one.
+//! Those who are answered together tend to ask again together: a turn waits a moment for as many as the one before had,
+//! and for those who came while that was written, instead of leaving them to the next one.
 //!
 //! A write that fails leaves the former value, and whoever waited hears of it; what is stored is then read again before
 //! anything else, since nobody knows how far the writes came.
@@ -28,8 +28,10 @@ use super::store::{Failure, Store};
 
 /// Requests that one turn takes.
 const MOST: usize = 1000;
-/// How long a turn waits for those who are expected.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long a turn waits for those who are expected: such a part of what the one before took, since who misses it waits for
+/// the whole of it, and never longer than this.
+const GATHER: u32 = 4;
+const LONGEST: Duration = Duration::from_millis(5);
 /// So often somebody else may write, who should not.
 const TRIES: usize = 5;
 
@@ -99,11 +101,13 @@ impl Actor {
 
     /// Takes turns for as long as somebody may ask.
     pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) -> Result<()> {
-        let (mut waiting, mut expected) = (Vec::new(), 1);
+        let (mut waiting, mut expected, mut patience) = (Vec::new(), 1, Duration::ZERO);
         while asks.recv_many(&mut waiting, MOST).await > 0 {
-            gather(&mut asks, &mut waiting, expected).await;
-            expected = waiting.len();
+            gather(&mut asks, &mut waiting, expected, patience).await;
+            let (answered, begin) = (waiting.len(), Instant::now());
             self.turn(&mut waiting).await;
+            expected = MOST.min(answered + asks.len());
+            patience = LONGEST.min(begin.elapsed() / GATHER);
         }
         Ok(())
     }
@@ -180,10 +184,11 @@ impl Actor {
 }
 
 /// Waits a moment, until as many wait as are expected.
-async fn gather<T>(asks: &mut mpsc::Receiver<T>, waiting: &mut Vec<T>, expected: usize) {
-    let until = Instant::now() + GATHER;
+async fn gather<T>(asks: &mut mpsc::Receiver<T>, waiting: &mut Vec<T>, expected: usize, patience: Duration) {
+    let until = Instant::now() + patience;
     while waiting.len() < expected {
-        match timeout_at(until, asks.recv_many(waiting, MOST)).await {
+        let room = MOST.saturating_sub(waiting.len());
+        match timeout_at(until, asks.recv_many(waiting, room)).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
@@ -253,16 +258,16 @@ mod tests {
         let (ask, mut asks) = mpsc::channel(10);
         let mut waiting = vec![1];
         let begin = Instant::now();
-        gather(&mut asks, &mut waiting, 1).await;
+        gather(&mut asks, &mut waiting, 1, LONGEST).await;
         assert_eq!((waiting.len(), begin.elapsed()), (1, Duration::ZERO), "who is alone does not wait");
         ask.try_send(2).unwrap();
         ask.try_send(3).unwrap();
-        gather(&mut asks, &mut waiting, 3).await;
+        gather(&mut asks, &mut waiting, 3, LONGEST).await;
         assert_eq!((waiting.len(), begin.elapsed()), (3, Duration::ZERO));
-        gather(&mut asks, &mut waiting, 4).await;
-        assert!(waiting.len() == 3 && begin.elapsed() < GATHER * 3);
+        gather(&mut asks, &mut waiting, 4, LONGEST).await;
+        assert!(waiting.len() == 3 && begin.elapsed() < LONGEST * 3);
         drop(ask);
-        gather(&mut asks, &mut waiting, 4).await;
+        gather(&mut asks, &mut waiting, 4, LONGEST).await;
         assert_eq!(waiting.len(), 3, "nobody will come any more");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ferro_api::proto::gateway::{Acknowledged, Change, Entry as Told};
 use ferro_core::network::layout::Layout;
-use ferro_core::network::{Board, Delta, Entry, Ipam, Turn};
+use ferro_core::network::{Board, Claims, Delta, Entry, Ipam, Turn};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -89,7 +89,7 @@ impl Followers {
     }
 
     /// The addresses of our external network that others use.
-    pub(super) fn claimed(&self, ipam: &Ipam) -> BTreeSet<std::net::IpAddr> {
+    pub(super) fn claimed(&self, ipam: &Ipam) -> Claims {
         self.desk().board.claimed(ipam)
     }
 

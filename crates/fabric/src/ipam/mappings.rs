@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use ferro_api::names::labels;
 use ferro_api::net::NatMapping;
-use ferro_core::network::Ipam;
+use ferro_core::network::{Ipam, Redirections, precedence};
 use ferro_runtime::shutdown::Tasks;
 use futures::StreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -53,6 +53,7 @@ fn sheet(object: &str, peer: &str) -> Option<u32> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     peer: String,
+    precedence: (bool, Option<Time>, String),
     /// Whether some of it was applied by us.
     is_ours: bool,
     ours: BTreeMap<IpAddr, IpAddr>,
@@ -65,8 +66,12 @@ impl Seen {
         let (ours, theirs): (Vec<_>, Vec<_>) = managed.iter().partition(|entry| is_by_us(entry));
         let [by_us, by_others]: [BTreeSet<&str>; 2] =
             [&ours, &theirs].map(|entries| entries.iter().flat_map(|entry| keys(entry)).collect());
-        let mut seen =
-            Self { peer: object.spec.cluster_id.clone(), is_ours: !ours.is_empty(), ..Self::default() };
+        let mut seen = Self {
+            peer: object.spec.cluster_id.clone(),
+            precedence: precedence(object),
+            is_ours: !ours.is_empty(),
+            ..Self::default()
+        };
         for (endpoint, address) in &object.spec.cluster_mappings {
             let (Ok(from), Ok(to)) = (endpoint.parse(), address.parse()) else {
                 let mapping = object.name_any();
@@ -114,16 +119,20 @@ impl Sights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What others wrote, by peer; of several objects that name an endpoint the first counts.
+    /// What others wrote, by peer; of several objects that name an endpoint or an address the first counts.
     fn others(&self) -> BTreeMap<String, BTreeMap<IpAddr, IpAddr>> {
-        let mut all: BTreeMap<String, BTreeMap<IpAddr, IpAddr>> = BTreeMap::new();
-        for seen in self.get().values().filter(|seen| !seen.others.is_empty()) {
+        let sights = self.get();
+        let mut seen: Vec<&Seen> = sights.values().filter(|seen| !seen.others.is_empty()).collect();
+        seen.sort_by_key(|seen| &seen.precedence);
+        let mut all: BTreeMap<String, Redirections> = BTreeMap::new();
+        for seen in seen {
             let of_peer = all.entry(seen.peer.clone()).or_default();
             for (endpoint, address) in &seen.others {
-                of_peer.entry(*endpoint).or_insert(*address);
+                // Gateways and commands tell of those that are not used.
+                _ = of_peer.insert(*endpoint, *address);
             }
         }
-        all
+        all.into_iter().map(|(peer, of_peer)| (peer, of_peer.entries().collect())).collect()
     }
 }
 
@@ -175,14 +184,15 @@ async fn look(
 /// An object has changed, or is gone.
 fn notice(sights: &Sights, followers: &Followers, name: &str, now: Option<Seen>) {
     let peer = now.as_ref().map(|seen| seen.peer.clone());
-    let now_others = now.as_ref().map(|seen| seen.others.clone()).unwrap_or_default();
+    let now_others = now.as_ref().map(|seen| (seen.precedence.clone(), seen.others.clone()));
     let ours = now.as_ref().map(|seen| seen.ours.clone());
     let before = match now {
         Some(seen) => sights.get().insert(name.to_owned(), seen),
         None => sights.get().remove(name),
     };
     let peer = peer.or_else(|| before.as_ref().map(|seen| seen.peer.clone())).unwrap_or_default();
-    if before.is_none_or(|before| before.others != now_others || before.peer != peer) {
+    let is_same_peer = before.as_ref().is_some_and(|before| before.peer == peer);
+    if !is_same_peer || before.map(|before| (before.precedence, before.others)) != now_others {
         followers.set_others(&sights.others());
     }
     // Somebody may have taken away, or over, what we wrote.
@@ -336,6 +346,35 @@ mod tests {
         };
         let wanted = beside(&entries(&[(1, 9), (2, 2), (4, 4)]), entries(&[(1, 1), (2, 2), (3, 3)]));
         assert_eq!(wanted, entries(&[(2, 2), (3, 3)]));
+    }
+
+    #[test]
+    fn of_entries_that_contradict_each_other_those_of_the_older_object_count() {
+        let object = |name: &str, second: i64, entries: &[(&str, &str)]| -> NatMapping {
+            let created = k8s_openapi::jiff::Timestamp::from_second(second).unwrap();
+            let entries: BTreeMap<_, _> = entries.iter().copied().collect();
+            let object = json!({
+                "apiVersion": "net.liqo.io/v1alpha1", "kind": "NatMapping",
+                "metadata": {"name": name, "creationTimestamp": created.to_string()},
+                "spec": {"clusterID": "rome", "clusterMappings": entries},
+            });
+            serde_json::from_value(object).unwrap()
+        };
+        let objects = [
+            object("a", 3, &[("10.0.0.1", "192.168.0.1"), ("10.0.0.2", "192.168.0.2")]),
+            object("b", 1, &[("10.0.0.1", "192.168.0.9"), ("10.0.0.3", "192.168.0.2")]),
+            object("c", 3, &[("10.0.0.2", "192.168.0.4"), ("10.0.0.4", "192.168.0.4")]),
+        ];
+        let sights = Sights::default();
+        sights.get().extend(objects.iter().map(|object| (object.name_any(), Seen::of(object))));
+        let expected =
+            [("10.0.0.1", "192.168.0.9"), ("10.0.0.2", "192.168.0.4"), ("10.0.0.3", "192.168.0.2")];
+        let expected = expected.map(|(from, to)| (from.parse().unwrap(), to.parse().unwrap()));
+        assert_eq!(sights.others(), [("rome".to_owned(), BTreeMap::from(expected))].into());
+        // As the commands say, and gateways until they hear of it.
+        let mut sorted: Vec<_> = objects.iter().collect();
+        sorted.sort_by_key(|object| precedence(object));
+        assert_eq!(sorted.iter().map(|object| object.name_any()).collect::<Vec<_>>(), ["b", "a", "c"]);
     }
 
     #[test]

@@ -150,9 +150,8 @@ fn status(trouble: &Trouble) -> Status {
         }
         Trouble::Unmappable(MapError::NotReady(_) | MapError::PodsOnly(_))
         | Trouble::Refused(Refusal::Mask { .. }) => Status::failed_precondition(text),
-        Trouble::Unmappable(MapError::NotAnEndpoint(_)) | Trouble::Refused(Refusal::Unlike(_)) => {
-            Status::invalid_argument(text)
-        }
+        Trouble::Unmappable(MapError::NotAnEndpoint(_) | MapError::TheirOwn(_))
+        | Trouble::Refused(Refusal::Unlike(_)) => Status::invalid_argument(text),
         Trouble::Unmappable(MapError::Exhausted(_)) | Trouble::Refused(Refusal::NoRoom(_)) => {
             Status::resource_exhausted(text)
         }
@@ -175,6 +174,7 @@ mod tests {
             (Trouble::Unmappable(MapError::NotReady(peer())), Code::FailedPrecondition),
             (Trouble::Unmappable(MapError::PodsOnly(peer())), Code::FailedPrecondition),
             (Trouble::Unmappable(MapError::NotAnEndpoint(ip)), Code::InvalidArgument),
+            (Trouble::Unmappable(MapError::TheirOwn(ip)), Code::InvalidArgument),
             (Trouble::Unmappable(MapError::Exhausted(full)), Code::ResourceExhausted),
             (Trouble::NotYet("no gateway".into()), Code::Unavailable),
             (Trouble::Storage("no API".into()), Code::Unavailable),

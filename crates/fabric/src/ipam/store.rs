@@ -20,7 +20,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::{MANAGER, nonce};
+use super::{MANAGER, nonce, random};
 
 /// Writes at once.
 const AT_ONCE: usize = 8;
@@ -70,6 +70,7 @@ impl Store {
         self.versions.clear();
         let ipam =
             Ipam::new(self.own.clone(), self.external_length).context("cannot choose an external network")?;
+        let ipam = ipam.starting_at(u32::from_le_bytes(random()?));
         Ok((Layout::default(), Turn::new(&ipam, now)))
     }
 

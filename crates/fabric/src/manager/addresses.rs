@@ -13,13 +13,13 @@ use ferro_core::network::{
     Agreement, Answer, Ipam, Offered, OwnNetworks, hidden, layout, node_addresses, own_networks, stray,
 };
 use ferro_peering::home::Home;
+use ferro_runtime::events::Teller;
 use ferro_runtime::shutdown::Tasks;
 use ipnet::IpNet;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Resource as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -163,7 +163,7 @@ impl Addresses for Served {
 pub(super) struct Keeper<A> {
     tasks: Tasks,
     home: Home,
-    recorder: Recorder,
+    teller: Teller,
     metrics: Metrics,
     /// Whoever else in this process asks for addresses learns here whom to ask.
     asked: watch::Sender<Option<Handle>>,
@@ -220,10 +220,9 @@ impl<A: Addresses> Keeper<A> {
         metrics: Metrics,
         asked: watch::Sender<Option<Handle>>,
     ) -> Self {
-        let reporter = Reporter { controller: "ferro-network".into(), instance: None };
-        let recorder = Recorder::new(home.client.clone(), reporter);
+        let teller = Teller::new(home.client.clone(), "ferro-network", "Reconcile");
         let told = BTreeMap::new();
-        Self { tasks, home, recorder, metrics, asked, running: None, failed: None, trouble: None, told }
+        Self { tasks, home, teller, metrics, asked, running: None, failed: None, trouble: None, told }
     }
 
     /// Starts the address manager, or starts it anew for other settings; says when to try again.
@@ -427,16 +426,7 @@ impl<A: Addresses> Keeper<A> {
     async fn tell(&self, reason: &str, text: String) {
         warn!("{text}");
         let Some(config) = self.home.config.all().into_iter().next() else { return };
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.into(),
-            note: Some(text),
-            action: "Reconcile".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &config.object_ref(&())).await {
-            warn!(%error, "an Event could not be written");
-        }
+        self.teller.tell(&config.object_ref(&()), true, reason, &text).await;
     }
 
     pub(super) fn trouble(&self) -> Option<&String> {

@@ -46,6 +46,11 @@ impl Header {
         if header.length > bytes.len() { Err(Malformed) } else { Ok(header) }
     }
 
+    /// Whether it is of a connection.
+    pub fn is_tcp(&self) -> bool {
+        self.upper == Upper::Tcp
+    }
+
     /// Reads the header of a packet of which only the first bytes may be there.
     pub(super) fn parse_start(bytes: &[u8]) -> Result<Self, Malformed> {
         match bytes.first().map(|first| first >> 4) {

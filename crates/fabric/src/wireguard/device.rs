@@ -167,7 +167,7 @@ impl Device {
         }
     }
 
-    /// The last timestamp that was sent to the peer, for a gateway that takes over with the same key.
+    /// The last timestamp that was sent to the peer, for who goes on with the same key.
     pub fn sent_timestamp(&self, id: PeerId) -> Option<Timestamp> {
         self.peers.get(&id)?.sent_timestamp()
     }

@@ -13,7 +13,7 @@ use crate::born::{Born, born};
 use crate::cluster::{Cluster, LISTENS, Lan, Talker, address};
 use crate::end::End;
 use crate::packets::{Noise, PORT, broken, error_about, evil, forbid_pieces, mutants, syn, told_length, udp};
-use crate::talk::{datagram, pattern, ping, stream};
+use crate::talk::{datagram, pattern, ping_often, stream};
 use crate::world::{drain, eventually};
 use crate::{FOREIGN, MEGABYTES, SPOOFED};
 
@@ -302,7 +302,7 @@ fn a_flood_of_garbage_is_counted_and_keeps_nobody_else_from_talking() {
         let talk = scope.spawn(|| {
             stream(from, to, 5 * MEGABYTES);
             stream(to, from, 5 * MEGABYTES);
-            ping(from, to, 9000);
+            ping_often(from, to, 9000);
         });
         let all: Vec<_> = garbage.iter().chain(&mutants).collect();
         while !talk.is_finished() {

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::born::born;
 use crate::cluster::{Cluster, Talker};
 use crate::packets::PORT;
-use crate::talk::datagram;
+use crate::talk::{datagram, ping};
 use crate::world::eventually;
 use crate::{FOREIGN, pair};
 
@@ -50,6 +50,8 @@ fn by_strict_reach_a_pod_is_reached_from_when_its_address_is_told_until_it_is_ta
     let told = b.ipam.map("a", pod, Timestamp::now()).unwrap();
     b.tell(&[a.line()]);
     assert_eq!(told, b.pod(0, "a").named);
+    // The very next packet arrives: this one is sent once.
+    ping(a.pod(0, "b"), b.pod(0, "a"), 64);
     datagram(a.pod(0, "b"), b.pod(0, "a"));
     datagram(a.pod(1, "b"), b.pod(0, "a"));
     is_kept_out(a.pod(0, "b"), b.pod(1, "a"), &b);
@@ -67,6 +69,7 @@ fn by_full_reach_nodes_are_reached_until_it_is_another_one() {
     is_kept_out(a.pod(0, "b"), b.process("a"), &b);
     b.reach(Reach::Full, &[node]);
     b.tell(&[a.line()]);
+    ping(a.pod(0, "b"), b.process("a"), 64);
     datagram(a.pod(0, "b"), b.process("a"));
     datagram(b.process("a"), a.pod(1, "b"));
     datagram(a.pod(0, "b"), b.pod(1, "a"));

@@ -14,6 +14,8 @@ use crate::world::{eventually, exchange};
 
 /// Slowness is not a failure.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long it is waited for what is asked for again.
+const SHORTLY: Duration = Duration::from_secs(5);
 
 /// Bytes that tell their place: 251 is no divisor of anything that is sent at once.
 pub fn pattern(length: usize) -> Vec<u8> {
@@ -64,19 +66,28 @@ pub fn datagram(from: Talker<'_>, to: Talker<'_>) {
 
 /// Asks the kernel of the other one for an echo of so many bytes.
 pub fn ping(from: Talker<'_>, to: Talker<'_>, length: usize) {
+    try_ping(from, to, length, PATIENCE).unwrap();
+}
+
+/// The same, again and again: where there is too much for a machine, an echo may be lost.
+pub fn ping_often(from: Talker<'_>, to: Talker<'_>, length: usize) {
+    eventually("an echo", || try_ping(from, to, length, SHORTLY));
+}
+
+fn try_ping(from: Talker<'_>, to: Talker<'_>, length: usize, patience: Duration) -> Result<(), String> {
     let open = || {
         let flags = SocketFlags::CLOEXEC;
         Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, flags, Some(ipproto::ICMP))?)
     };
     let socket = UdpSocket::from(from.host.inside(open).unwrap());
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(patience)).unwrap();
     // The kernel sees to identifier and checksum.
     let request = [&[8, 0, 0, 0, 0, 0, 0, 1][..], &pattern(length)].concat();
     socket.send_to(&request, (to.named, 0)).unwrap();
     let mut reply = vec![0; request.len() + 1];
-    let (received, seen) = socket.recv_from(&mut reply).unwrap_or_else(|error| {
-        panic!("no echo of {length} bytes from {}: {error}", to.named);
-    });
+    let lost = |error| format!("no echo of {length} bytes from {}: {error}", to.named);
+    let (received, seen) = socket.recv_from(&mut reply).map_err(lost)?;
     assert_eq!((received, seen.ip(), reply[0]), (request.len(), to.named, 0));
     assert!(reply[8..received] == request[8..], "another echo of {length} bytes");
+    Ok(())
 }

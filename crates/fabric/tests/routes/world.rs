@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use ferro_fabric::netlink::{Netlink, namespace};
 
 /// How long a test waits for what should take a second: the machines are shared, and slowness is not a failure.
-const GENEROUSLY: Duration = Duration::from_mins(1);
+pub const GENEROUSLY: Duration = Duration::from_mins(1);
 /// How long one packet may take.
-const SHORTLY: Duration = Duration::from_millis(500);
+pub const SHORTLY: Duration = Duration::from_millis(500);
 
 /// A host with a network of its own.
 pub struct Host(OwnedFd);

@@ -62,12 +62,17 @@ impl Side {
 
     /// Starts the gateway.
     pub fn start(&mut self) {
+        self.start_as(|engine| engine);
+    }
+
+    /// The same, made different before it is told anything.
+    pub fn start_as(&mut self, made: impl FnOnce(Engine) -> Engine) {
         let key = PrivateKey::new([self.key; 32]);
         let start = || {
             let (tun, wire) = (opened(|| Tun::open("ferro0")), opened(|| Wire::open(PORT)));
             Engine::start(tun, wire, key, MTU).unwrap()
         };
-        self.engine = Some(self.namespace.run(start));
+        self.engine = Some(made(self.namespace.run(start)));
         self.namespace.ip(&format!("link set ferro0 up mtu {MTU}"));
         for view in ["10.0.0.0/24", "10.0.40.0/24", "192.168.1.0/24", "192.168.2.0/24"] {
             if !self.views.contains(&view) {
@@ -206,11 +211,14 @@ impl Pair {
     }
 }
 
+/// How long anything may take: a first packet that is lost costs seconds, and slowness is not a failure.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Waits for a state.
 pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "in time: {what}");
+        assert!(begin.elapsed() < PATIENCE, "in time: {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -280,6 +280,48 @@ fn what_our_own_pods_begin_works_however_little_is_open() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 }
 
+/// A connection, at the end that began it and at the other one.
+fn connection(from: &Side, to: &Side) -> [TcpStream; 2] {
+    let listener = to.namespace.run(|| TcpListener::bind((to.pod, 0)).unwrap());
+    let target = (to.named(), listener.local_addr().unwrap().port());
+    let begun = from.namespace.run(|| TcpStream::connect(target).unwrap());
+    [begun, listener.accept().unwrap().0]
+}
+
+/// One end says something, and the other one hears it.
+fn say(by: &mut TcpStream, to: &mut TcpStream) {
+    by.write_all(b"hello").unwrap();
+    to.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    to.read_exact(&mut [0; 5]).unwrap();
+}
+
+#[test]
+fn once_it_is_known_who_began_a_pod_that_is_closed_keeps_its_own_connections_only() {
+    let mut pair = Pair::new(Outer::V4);
+    pair.b.stop();
+    pair.b.start_as(|engine| engine.with_grace(Duration::ZERO));
+    pair.set();
+    pair.b.set_strict(&pair.a, &BTreeMap::new(), [pair.b.pod]);
+    let [mut peer, mut pod_of_peer] = connection(&pair.a, &pair.b);
+    let [mut own, mut answering] = connection(&pair.b, &pair.a);
+    say(&mut peer, &mut pod_of_peer);
+    say(&mut pod_of_peer, &mut peer);
+    say(&mut own, &mut answering);
+    assert_eq!(dropped(&pair), 0);
+
+    pair.b.set_strict(&pair.a, &BTreeMap::new(), []);
+    // What the pod sends does not make the connection its own.
+    say(&mut pod_of_peer, &mut peer);
+    peer.write_all(b"hello").unwrap();
+    eventually("it is counted", || dropped(&pair) > 1);
+    pod_of_peer.set_nonblocking(true).unwrap();
+    assert_eq!(pod_of_peer.read(&mut [0; 5]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    for _ in 0..3 {
+        say(&mut answering, &mut own);
+        say(&mut own, &mut answering);
+    }
+}
+
 #[test]
 fn an_answer_of_somebody_else_is_none() {
     let pair = Pair::new(Outer::V4);
