@@ -37,7 +37,7 @@ use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::tls;
 use ferro_runtime::watch::Watched;
 use hyper::Method;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -64,6 +64,9 @@ pub trait Directory: Send + Sync + 'static {
 
     /// A virtual node, if somebody looks after it.
     fn site(&self, node: &str) -> Option<Site>;
+
+    /// Whether all pods of a virtual node are known.
+    fn has_listed(&self, node: &str) -> bool;
 }
 
 /// The pods of a virtual node, and whom to ask about them.
@@ -74,7 +77,7 @@ pub struct Site {
     pub lodgers: Vec<Lodger>,
 }
 
-/// Where a pod runs.
+/// A pod, and where it runs.
 #[derive(Clone)]
 pub struct Target {
     /// The virtual node that it is bound to.
@@ -83,10 +86,12 @@ pub struct Target {
     pub uid: String,
     /// What the cluster granted where it runs.
     pub keepsake: Arc<Keepsake>,
-    /// Its namespace over there.
-    pub namespace: String,
+    /// Its namespace over there, as long as there is one.
+    pub namespace: Option<String>,
     /// Its name over there.
     pub pod: String,
+    /// The pod as it is shown here.
+    pub here: Arc<Pod>,
 }
 
 /// What the API server of a peer is asked, as path and query, when a kubelet is asked this about a pod that has that name

@@ -61,7 +61,7 @@ struct Manned {
     bell: watch::Sender<u64>,
 }
 
-/// The way to the API server of a peer, by the connection of its station.
+/// The way to the API server of a peer, by the client of its station.
 #[derive(Clone)]
 pub(crate) struct Way(Arc<Station>, Client);
 
@@ -71,7 +71,7 @@ impl Way {
         self.1.clone()
     }
 
-    /// Whether it is the same connection.
+    /// Whether it is the same client.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -85,6 +85,11 @@ impl Directory for Stations {
     fn site(&self, node: &str) -> Option<Site> {
         let station = self.0.all.read().unwrap_or_else(PoisonError::into_inner).get(node).cloned()?;
         Some(station.site())
+    }
+
+    fn has_listed(&self, node: &str) -> bool {
+        let all = self.0.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(node).is_some_and(|station| station.has_listed())
     }
 }
 

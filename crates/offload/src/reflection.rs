@@ -11,7 +11,6 @@
 
 mod addresses;
 mod hand;
-mod lines;
 mod notices;
 mod proofs;
 mod recent;

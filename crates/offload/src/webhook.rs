@@ -108,10 +108,12 @@ impl Desk {
         }
     }
 
-    /// The policy of a namespace. The mark that brings its pods here may be known before the offloading that it is for.
+    /// The policy of a namespace. The mark that brings its pods here may be known before the offloading that it is for, and
+    /// one that goes may be gone, with another in its place, while the watch is taken up again.
     async fn policy(&self, namespace: &str) -> Result<Option<Arc<NamespaceOffloading>>> {
-        if let Some(known) = self.offloadings.get(Some(namespace), OFFLOADING) {
-            return Ok(Some(known));
+        let known = self.offloadings.get(Some(namespace), OFFLOADING);
+        if let Some(lasting) = known.filter(|known| known.metadata.deletion_timestamp.is_none()) {
+            return Ok(Some(lasting));
         }
         let api: Api<NamespaceOffloading> = Api::namespaced(self.client.clone(), namespace);
         let found = tokio::time::timeout(LOOKUP, api.get_opt(OFFLOADING)).await;

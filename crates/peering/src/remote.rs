@@ -1,10 +1,11 @@
 //! A client to the API server of a peer, from what the peer granted.
 //!
-//! One HTTP/2 connection carries all watches and requests, because memory per peer counts and the usual client opens
-//! a connection for each watch. The peer may be hostile: a request has to be answered in time, an answer has a most,
-//! and a connection that has gone silent is noticed by its pings.
+//! As few HTTP/2 connections as it takes carry all watches and requests, because memory per peer counts and the usual client
+//! opens one for each watch. The peer may be hostile: a request has to be answered in time, an answer has a most, as has
+//! each event of a watch, and a connection that has gone silent is noticed by its pings.
 
 pub mod direct;
+mod lines;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferro_core::auth::{Credential, IdentityGrant};
-use http_body_util::Limited;
+use ferro_runtime::connections::{Connections, Placed, is_watch};
+use http_body_util::{Either, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response};
@@ -30,6 +32,7 @@ use tower_service::Service;
 
 use crate::contact;
 use crate::keepsake::Keepsake;
+use lines::Lines;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -37,7 +40,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(30);
 /// How often a connection is tried while nothing comes, and how long an echo may take.
 const PING: Duration = Duration::from_secs(20);
-/// An answer that is longer ends; a watch is taken up again then. A list is asked for in pages that are shorter.
+/// An answer that is longer is an error, and so is an event of a watch. A list is asked for in pages that are shorter.
 pub const MOST: usize = 4 * 1024 * 1024;
 /// So much may be under way to us for one request, and for all of them.
 const WINDOW: u32 = 256 * 1024;
@@ -110,30 +113,32 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-fn http(tls: ClientConfig) -> Http {
+fn http(tls: ClientConfig) -> Connections<Http> {
     let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let connector = https.enable_http1().enable_http2().wrap_connector(tcp());
-    legacy::Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PING)
-        .http2_initial_stream_window_size(WINDOW)
-        .http2_initial_connection_window_size(ALL_WINDOWS)
-        .build(connector)
+    Connections::new(move || {
+        legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING)
+            .http2_initial_stream_window_size(WINDOW)
+            .http2_initial_connection_window_size(ALL_WINDOWS)
+            .build(connector.clone())
+    })
 }
 
 /// Requests whose answers are bounded, with the bearer token if there is one.
 #[derive(Clone)]
 struct Bounded {
-    client: Http,
+    client: Connections<Http>,
     bearer: Option<HeaderValue>,
 }
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
 impl Service<Request<Body>> for Bounded {
-    type Response = Response<Limited<Incoming>>;
+    type Response = Response<Either<Lines<Placed<Incoming>>, Limited<Placed<Incoming>>>>;
     type Error = Problem;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Problem>> + Send>>;
 
@@ -145,12 +150,21 @@ impl Service<Request<Body>> for Bounded {
         if let Some(bearer) = &self.bearer {
             request.headers_mut().insert(AUTHORIZATION, bearer.clone());
         }
-        let answer = self.client.request(request);
+        let is_watch = is_watch(request.uri());
+        let answer = self.client.call(request);
         Box::pin(async move {
             let response = tokio::time::timeout(ANSWER, answer).await.map_err(|_| {
                 format!("the API server of the peer does not answer within {} s", ANSWER.as_secs())
             })??;
-            Ok(response.map(|body| Limited::new(body, MOST)))
+            // What is refused is read as a whole, whatever was asked for.
+            let is_watch = is_watch && response.status().is_success();
+            Ok(response.map(|body| {
+                if is_watch {
+                    Either::Left(Lines::new(body, MOST))
+                } else {
+                    Either::Right(Limited::new(body, MOST))
+                }
+            }))
         })
     }
 }

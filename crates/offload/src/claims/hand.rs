@@ -4,15 +4,14 @@ use anyhow::{Context, Result};
 use ferro_api::names::{annotations, finalizers};
 use ferro_core::claims::{Notice, SELECTED_NODE, Write, selected_node, volume_name};
 use ferro_peering::home::Home;
+use ferro_runtime::events::Teller;
 use ferro_runtime::finalizer;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Status;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
-use tracing::warn;
 
 use super::view::View;
 use super::{Key, Shop};
@@ -32,7 +31,7 @@ pub(super) enum Answer {
 pub(super) struct Hand {
     client: Client,
     namespace: String,
-    recorder: Recorder,
+    teller: Teller,
 }
 
 /// The claim that is written about, and all that is known of it.
@@ -45,8 +44,7 @@ pub(super) struct Desk<'a> {
 impl Hand {
     pub(super) fn new(home: &Home) -> Self {
         let (client, namespace) = (home.client.clone(), home.namespace.clone());
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, namespace }
+        Self { teller: Teller::new(client.clone(), MANAGER, "Provision"), client, namespace }
     }
 
     /// Performs a write, and waits until the watches have seen it.
@@ -197,16 +195,7 @@ impl Hand {
     /// An Event; one that cannot be written is not worth stopping for.
     async fn tell(&self, desk: &Desk<'_>, notice: &Notice) {
         let Some(claim) = &desk.view.claim else { return };
-        let event = Event {
-            type_: if notice.warning { EventType::Warning } else { EventType::Normal },
-            reason: notice.reason.clone(),
-            note: Some(notice.note.clone()),
-            action: "Provision".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &claim.object_ref(&())).await {
-            warn!(claim = claim.name_any(), %error, "an Event could not be written");
-        }
+        self.teller.tell(&claim.object_ref(&()), notice.warning, &notice.reason, &notice.note).await;
     }
 }
 

@@ -46,6 +46,8 @@ pub(super) struct Ask {
     /// The pod as it is named here.
     pub(super) namespace: String,
     pub(super) pod: String,
+    /// Its container, where one is asked about.
+    pub(super) container: Option<String>,
     /// Only the pod with this identifier is meant.
     pub(super) uid: Option<String>,
     /// The parameters for an API server.
@@ -157,7 +159,8 @@ impl Ask {
             What::Shadow | What::Remote => false,
         };
         let (namespace, pod) = ((*namespace).to_owned(), (*pod).to_owned());
-        Ok(Self { what, namespace, pod, uid: uid.map(str::to_owned), query: out.finish(), may_be_silent })
+        let (container, uid) = (container.map(str::to_owned), uid.map(str::to_owned));
+        Ok(Self { what, namespace, pod, container, uid, query: out.finish(), may_be_silent })
     }
 
     /// Path and query for the API server of a peer, where the pod has this name.

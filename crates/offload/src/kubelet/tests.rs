@@ -42,8 +42,9 @@ struct FewPods(Target, FakeHome);
 
 impl Directory for FewPods {
     fn find(&self, namespace: &str, pod: &str) -> Option<Target> {
-        let is_there = namespace == "shop" && ["web", "much", "barred"].contains(&pod);
-        is_there.then(|| Target { pod: format!("{pod}-over-there"), ..self.0.clone() })
+        let is_there = namespace == "shop" && ["web", "much", "barred", "homeless"].contains(&pod);
+        let there = self.0.namespace.clone().filter(|_| pod != "homeless");
+        is_there.then(|| Target { namespace: there, pod: format!("{pod}-over-there"), ..self.0.clone() })
     }
 
     fn site(&self, node: &str) -> Option<Site> {
@@ -56,6 +57,10 @@ impl Directory for FewPods {
         };
         let lodgers = vec![lodger("web", "shop-rome"), lodger("barred", "barred-rome")];
         (node == "liqo-turin").then(|| Site { client: Some(self.1.client()), lodgers })
+    }
+
+    fn has_listed(&self, node: &str) -> bool {
+        node == "liqo-turin"
     }
 }
 
@@ -92,12 +97,18 @@ impl World {
         let (clients, servers, peer) = (Authority::new(), Authority::new(), Peer::start().await);
         let mut keepsake = peer.keepsake();
         change(&mut keepsake);
+        let waits = json!({
+            "name": "missing", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff"}},
+        });
+        let here = json!({"metadata": {"name": "web"}, "status": {"containerStatuses": [waits]}});
         let target = Target {
             node: "liqo-turin".into(),
             uid: "0a-1".into(),
             keepsake: Arc::new(keepsake),
-            namespace: "shop-rome".into(),
+            namespace: Some("shop-rome".into()),
             pod: "web-over-there".into(),
+            here: Arc::new(serde_json::from_value(here).unwrap()),
         };
         let pair = servers.server();
         let config = door::configure(&Certificate::of(pair.chain(), pair.key()), &clients.pem).unwrap();
@@ -243,12 +254,27 @@ async fn what_the_other_cluster_refuses_is_told_with_its_reason() {
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!((status, &body["kind"], &body["code"]), (403, &"Status".into(), &403.into()));
     assert_eq!(body["message"], "this cluster may not");
-    for (container, wanted) in
-        [("forbidden", (403, "this cluster may not")), ("missing", (404, "no such container"))]
-    {
-        let refusal = world.ask(get(&format!("/containerLogs/shop/web/{container}"))).await.refusal().await;
-        assert_eq!(refusal, (wanted.0, wanted.1.to_owned()));
+    let refusal = world.ask(get("/containerLogs/shop/web/forbidden")).await.refusal().await;
+    assert_eq!(refusal, (403, "this cluster may not".to_owned()));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_over_there_does_not_run_yet_and_is_not_unknown() {
+    let world = World::start(FakeHome::reviews("nothing")).await;
+    for pod in ["web", "homeless"] {
+        let refusal = world.ask(get(&format!("/containerLogs/shop/{pod}/missing"))).await.refusal().await;
+        let waits = format!("container \"missing\" in pod {pod:?} is waiting to start: ImagePullBackOff");
+        assert_eq!(refusal, (400, waits));
+        let exec = EXEC.replace("/web/app", &format!("/{pod}/missing"));
+        let (status, body) = world.ask(upgrade(&exec)).await.refusal().await;
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &body["code"]), (500, &500.into()));
+        assert_eq!(body["message"], "container not found (\"missing\")");
     }
+    assert_eq!(world.peer.asked.lock().unwrap().len(), 2, "of a pod without a namespace nothing is asked");
+    let (status, body) = world.ask(upgrade("/portForward/shop/homeless")).await.refusal().await;
+    assert!(status == 500 && body.contains("homeless_shop"), "{status} {body}");
+    assert_eq!(world.ask(get("/shadowPod/shop/homeless")).await.refusal().await.0, 404);
 }
 
 #[tokio::test]
@@ -377,9 +403,12 @@ async fn a_cluster_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_cluster_that_let_nobody_in_yet_is_named() {
     let world = World::start_with(FakeHome::reviews("nothing"), |keepsake| keepsake.grant = None).await;
-    let (status, message) = world.ask(upgrade(EXEC)).await.refusal().await;
-    assert_eq!(status, 502);
-    assert!(message.contains("liqo-turin") && message.contains("not let this one in"), "{message}");
+    // Without a way to the cluster no namespace on it is known, as a rule.
+    for exec in [EXEC, &EXEC.replace("web", "homeless")] {
+        let (status, message) = world.ask(upgrade(exec)).await.refusal().await;
+        assert_eq!(status, 502);
+        assert!(message.contains("liqo-turin") && message.contains("not let this one in"), "{message}");
+    }
 }
 
 #[tokio::test]

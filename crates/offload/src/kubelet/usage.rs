@@ -62,7 +62,10 @@ impl Counter {
 
     async fn refresh(&self, book: &mut Book, site: &Site) {
         book.meter.keep(&site.lodgers);
-        let Some(client) = &site.client else { return };
+        let Some(client) = &site.client else {
+            book.meter.answered(site.lodgers.is_empty());
+            return;
+        };
         let namespaces: BTreeSet<String> = site.lodgers.iter().map(|lodger| lodger.there.clone()).collect();
         let questions = namespaces.into_iter().map(|there| {
             let client = client.clone();
@@ -82,6 +85,7 @@ impl Counter {
                 Err(error) => failure = Some(format!("{error:#}")),
             }
         }
+        book.meter.answered(failure.is_none());
         self.tell(book, failure);
     }
 

@@ -4,6 +4,8 @@
 //! that belongs to it is held by its task: when the client goes, the request over there goes with it, and the other way
 //! round. A peer that does not answer takes no more places than its own.
 
+mod absent;
+mod found;
 mod line;
 
 use std::convert::Infallible;
@@ -26,6 +28,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
+use self::absent::absent;
+use self::found::find;
 use self::line::Held;
 use super::callers::{Callers, Right};
 use super::question::{Ask, Page, Question, What};
@@ -152,7 +156,7 @@ impl Visit {
             }
             Question::Pod(ask) => ask,
         };
-        let target = self.desk.directory.find(&ask.namespace, &ask.pod);
+        let target = find(self.desk.directory.as_ref(), &self.counter.node, &ask).await?;
         // Who may not ask does not learn which pods there are.
         let node = target.as_ref().map(|target| target.node.clone()).unwrap_or_default();
         callers.allow(&caller, Right { verb: ask.verb(), subresources: &["proxy"], node }).await?;
@@ -202,7 +206,7 @@ impl Visit {
         question.headers_mut().extend(wished.headers.clone());
         let (response, line) = far(target, question, Some(ANSWER)).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Err(refused(response, &target.node).await);
+            return Err(refused(response, ask, target).await);
         }
         let mut answer = Response::new(Body::empty());
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -221,7 +225,7 @@ async fn log(ask: &Ask, target: &Target, place: Place<String>) -> Result<Respons
     let patience = (!ask.may_be_silent).then_some(ANSWER);
     let (response, line) = far(target, question(Method::GET, ask, target)?, patience).await?;
     if response.status() != StatusCode::OK {
-        return Err(refused(response, &target.node).await);
+        return Err(refused(response, ask, target).await);
     }
     let mut answer = Response::new(Body::new(Held::new(response.into_body(), (line, place))));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
@@ -240,7 +244,7 @@ async fn object(ask: &Ask, target: &Target) -> Result<Response<Body>, Refusal> {
         }
         StatusCode::NOT_FOUND => Bytes::from_static(b"null"),
         _ => {
-            let Refusal { message, .. } = refused(response, &target.node).await;
+            let Refusal { message, .. } = refused(response, ask, target).await;
             return Err(Refusal::new(StatusCode::BAD_GATEWAY, message));
         }
     };
@@ -250,9 +254,10 @@ async fn object(ask: &Ask, target: &Target) -> Result<Response<Body>, Refusal> {
 }
 
 fn question(method: Method, ask: &Ask, target: &Target) -> Result<Request<Empty<Bytes>>, Refusal> {
+    let Some(namespace) = &target.namespace else { return Err(homeless(ask, target)) };
     Request::builder()
         .method(method)
-        .uri(ask.at_peer(&target.namespace, &target.pod))
+        .uri(ask.at_peer(namespace, &target.pod))
         .header(USER_AGENT, concat!("ferro/", env!("CARGO_PKG_VERSION")))
         .body(Empty::new())
         .map_err(|_| Refusal::new(StatusCode::URI_TOO_LONG, "the command is too long"))
@@ -271,10 +276,22 @@ fn unreachable(node: &str, error: &anyhow::Error) -> Refusal {
     Refusal::new(StatusCode::BAD_GATEWAY, message)
 }
 
-async fn refused(response: Response<Incoming>, node: &str) -> Refusal {
+/// Why nothing can be asked about a pod whose namespace has no counterpart.
+fn homeless(ask: &Ask, target: &Target) -> Refusal {
+    if target.keepsake.grant.is_none() {
+        return unreachable(&target.node, &anyhow::anyhow!("it has not let this one in yet"));
+    }
+    absent(ask, &target.here)
+}
+
+/// Why the peer does not do what it was asked. That the pod is not there does not mean that there is none.
+async fn refused(response: Response<Incoming>, ask: &Ask, target: &Target) -> Refusal {
     let status = response.status();
+    if status == StatusCode::NOT_FOUND {
+        return absent(ask, &target.here);
+    }
     let sentence = Limited::new(response.into_body(), MOST_SENTENCE).collect();
     let sentence = tokio::time::timeout(SENTENCE, sentence).await;
     let sentence = sentence.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
-    Refusal::of_peer(status, &sentence, node)
+    Refusal::of_peer(status, &sentence, &target.node)
 }

@@ -7,14 +7,14 @@ use ferro_api::names::{finalizers, labels};
 use ferro_api::offloading::NamespaceOffloading;
 use ferro_api::virtualkubelet::NamespaceMap;
 use ferro_core::offloading::{Index, Notice, OFFLOADING, Write, map_is_for};
+use ferro_runtime::events::Teller;
 use ferro_runtime::finalizer;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::info;
 
 const MANAGER: &str = "ferro-offloading";
 
@@ -33,14 +33,13 @@ pub(super) enum Seen {
 pub(super) struct Hand {
     client: Client,
     own: String,
-    recorder: Recorder,
+    teller: Teller,
 }
 
 impl Hand {
     pub(super) fn new(client: &Client, own: &str) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
-        let recorder = Recorder::new(client.clone(), reporter);
-        Self { client: client.clone(), own: own.to_owned(), recorder }
+        let teller = Teller::new(client.clone(), MANAGER, "Reconcile");
+        Self { client: client.clone(), own: own.to_owned(), teller }
     }
 
     /// Performs one write.
@@ -185,16 +184,7 @@ impl Hand {
     /// An Event; one that cannot be written is not worth stopping for.
     async fn tell(&self, about: Option<ObjectReference>, notice: Option<&Notice>) {
         let (Some(about), Some(notice)) = (about, notice) else { return };
-        let event = Event {
-            type_: if notice.warning { EventType::Warning } else { EventType::Normal },
-            reason: notice.reason.clone(),
-            note: Some(notice.note.clone()),
-            action: "Reconcile".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
-            warn!(?about, %error, "an Event could not be written");
-        }
+        self.teller.tell(&about, notice.warning, &notice.reason, &notice.note).await;
     }
 }
 

@@ -3,14 +3,15 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ferro_api::virtualkubelet::ShadowPod;
-use ferro_core::pods::home::{Notice, Write, marking};
+use ferro_core::pods::home::{Look, Notice, Write, is_left, marking};
+use ferro_runtime::events::Teller;
 use ferro_runtime::watch::Watched;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde::de::DeserializeOwned;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::Value;
 use tracing::warn;
@@ -25,11 +26,13 @@ const SEEN: Duration = Duration::from_secs(5);
 /// Writes.
 pub(super) struct Hand {
     client: Client,
-    recorder: Recorder,
+    teller: Teller,
 }
 
 /// The pod that is written about, and where.
 pub(super) struct Desk<'a> {
+    /// The identifier of this cluster.
+    pub(super) own: &'a str,
     pub(super) key: &'a Key,
     pub(super) pod: Option<&'a Pod>,
     pub(super) pods: &'a Watched<Pod>,
@@ -39,8 +42,7 @@ pub(super) struct Desk<'a> {
 
 impl Hand {
     pub(super) fn new(client: Client) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client }
+        Self { teller: Teller::new(client.clone(), MANAGER, "Offload"), client }
     }
 
     /// Performs a write, and waits until the watches have seen it.
@@ -51,10 +53,11 @@ impl Hand {
             Write::DeleteShadow { uid } => desk.delete(uid).await,
             Write::MarkEnding { uid } => desk.unless_refused(desk.change(uid, &marking()).await),
             Write::EndRemote { uid, grace } => desk.end(uid, *grace).await,
+            Write::Ask => desk.ask().await,
             Write::Tolerate(patch) => self.change(desk, patch).await,
             Write::Show(patch) => self.show(desk, patch).await,
             Write::Delete { uid } => self.delete(desk, uid).await,
-            Write::Finish { uid } => self.finish(desk, uid).await,
+            Write::Finish { uid, look } => self.finish(desk, uid, *look).await,
             Write::Tell(notice) => {
                 self.tell(desk, notice).await;
                 Ok(())
@@ -88,7 +91,13 @@ impl Hand {
         Ok(())
     }
 
-    async fn finish(&self, desk: &Desk<'_>, uid: &str) -> Result<()> {
+    async fn finish(&self, desk: &Desk<'_>, uid: &str, look: Look) -> Result<()> {
+        let is_left = match look {
+            Look::Spared => false,
+            Look::Tried => desk.is_anything_left().await.unwrap_or(false),
+            Look::Needed => desk.is_anything_left().await?,
+        };
+        ensure!(!is_left, "something of the pod is left over there, which is not seen yet");
         let deleted = self.local(desk).delete(&desk.key.1, &only(uid, Some(0))).await;
         unless_gone(deleted).context("cannot let the pod go")?;
         // Who has finalizers of others stays for these.
@@ -103,17 +112,7 @@ impl Hand {
     /// An Event; one that cannot be written is not worth stopping for.
     async fn tell(&self, desk: &Desk<'_>, notice: &Notice) {
         let Some(pod) = desk.pod else { return };
-        let type_ = if notice.warning { EventType::Warning } else { EventType::Normal };
-        let event = Event {
-            type_,
-            reason: notice.reason.clone(),
-            note: Some(notice.note.clone()),
-            action: "Offload".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &pod.object_ref(&())).await {
-            warn!(pod = pod.name_any(), %error, "an Event could not be written");
-        }
+        self.teller.tell(&pod.object_ref(&()), notice.warning, &notice.reason, &notice.note).await;
     }
 }
 
@@ -122,6 +121,31 @@ impl Desk<'_> {
     fn there(&self) -> Result<(&Room, Client)> {
         let room = self.room.context("there is no namespace for the pod over there")?;
         Ok((room, self.remote.context("the peer does not let us in")?.clone()))
+    }
+
+    /// Whether there is such a ShadowPod does not matter, only that somebody says so.
+    async fn ask(&self) -> Result<()> {
+        self.found::<ShadowPod>().await?;
+        Ok(())
+    }
+
+    /// Whether anything of the pod is there: watches may be behind, and who lets a pod go cannot take it back. The ShadowPod
+    /// comes first, since of that pods are made.
+    async fn is_anything_left(&self) -> Result<bool> {
+        let shadow = self.found::<ShadowPod>().await?;
+        let pod = self.found::<Pod>().await?;
+        Ok(is_left(self.own, shadow.as_ref(), pod.as_ref()))
+    }
+
+    /// Who has the name of the pod over there, as its API server says now.
+    async fn found<K>(&self) -> Result<Option<ObjectMeta>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let (room, client) = self.there()?;
+        let api: Api<K> = Api::namespaced(client, &room.there);
+        let found = api.get_metadata_opt(&self.key.1).await;
+        Ok(found.context("cannot look at what is over there")?.map(|found| found.metadata))
     }
 
     async fn create(&self, shadow: &ShadowPod) -> Result<()> {

@@ -100,14 +100,18 @@ fn host_ip(node: &Node) -> Option<IpAddr> {
 fn mappings(home: &Home, own: &str, peer: &str) -> BTreeMap<String, CurrentMapping> {
     let maps = home.maps.all();
     let map = maps.iter().find(|map| map_is_for(map, own) == Some(peer));
-    map.map(|map| present(map)).unwrap_or_default()
+    let exists = |here: &str| home.namespaces.get(None, here).is_some();
+    map.map(|map| present(map, exists)).unwrap_or_default()
 }
 
-/// What is not asked for any more goes, whether or not the peer has said so yet.
-fn present(map: &NamespaceMap) -> BTreeMap<String, CurrentMapping> {
+/// What is not asked for any more goes, whether or not the peer has said so yet. Namespaces that nobody here has are nothing
+/// but the peer's word, which could be long.
+fn present(map: &NamespaceMap, exists: impl Fn(&str) -> bool) -> BTreeMap<String, CurrentMapping> {
     let mut mappings = map.status.as_ref().map(|status| status.current_mapping.clone()).unwrap_or_default();
+    let is_asked_for = |here: &str| map.spec.desired_mapping.contains_key(here);
+    mappings.retain(|here, _| is_asked_for(here) || exists(here));
     for (here, mapping) in &mut mappings {
-        if mapping.phase == MappingPhase::Accepted && !map.spec.desired_mapping.contains_key(here) {
+        if mapping.phase == MappingPhase::Accepted && !is_asked_for(here) {
             mapping.phase = MappingPhase::Terminating;
         }
     }
@@ -149,15 +153,24 @@ mod tests {
     use super::{MappingPhase, NamespaceMap, present};
     use serde_json::json;
 
-    #[test]
-    fn a_namespace_that_is_not_asked_for_any_more_goes_before_its_peer_says_so() {
+    fn map() -> NamespaceMap {
         let accepted = json!({"phase": "Accepted", "remoteNamespace": "there"});
-        let map: NamespaceMap = serde_json::from_value(json!({
+        serde_json::from_value(json!({
             "metadata": {"name": "rome"}, "spec": {"desiredMapping": {"stays": "there"}},
             "status": {"currentMapping": {"stays": accepted, "leaves": accepted}},
         }))
-        .unwrap();
-        let present = present(&map);
+        .unwrap()
+    }
+
+    #[test]
+    fn what_nobody_here_has_ever_asked_for_is_not_followed() {
+        let present = present(&map(), |here| here == "stays");
+        assert_eq!(present.keys().collect::<Vec<_>>(), ["stays"]);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_asked_for_any_more_goes_before_its_peer_says_so() {
+        let present = present(&map(), |_| true);
         assert_eq!(present["stays"].phase, MappingPhase::Accepted);
         assert_eq!(present["leaves"].phase, MappingPhase::Terminating);
     }

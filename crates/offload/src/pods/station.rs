@@ -1,5 +1,7 @@
 //! One virtual node: the pods that are bound to it, its namespaces over there, and the work on both.
 
+mod silence;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -78,6 +80,8 @@ pub(super) struct Station {
     rooms: RwLock<HashMap<String, Arc<Room>>>,
     outlook: RwLock<Shared>,
     queue: Queue<Key>,
+    /// Pods that are to show that they cannot be reached.
+    silenced: Queue<Key>,
     setbacks: Mutex<Setbacks>,
     lodgers: Lodgers,
     failures: Mutex<HashMap<Key, u32>>,
@@ -105,13 +109,11 @@ impl Station {
         follow(tasks, "changes of pods", "", &pods, &queue);
         let claims = Claims::follow(tasks, around.ledger.clone(), &queue);
         let tokens = Tokens::start(tasks, home, &around.issuer, own, &made_of.peer_id, &queue);
-        let reflector = remote.as_ref().map(|_| {
-            let MadeOf { node, peer_id, keepsake } = &made_of;
-            let keepsake = Arc::clone(keepsake);
-            let made_of = reflection::MadeOf { node, peer_id, own, keepsake, pods: pods.clone() };
+        let reflector = remote.clone().map(|remote| {
+            let MadeOf { node, peer_id, .. } = &made_of;
+            let made_of = reflection::MadeOf { node, peer_id, own, remote, pods: pods.clone() };
             Reflector::start(tasks, home, &around.reflection, made_of)
         });
-        let reflector = reflector.transpose()?;
         let station = Arc::new(Self {
             outlook: RwLock::new(Arc::new(Outlook::gather(home, own, &made_of.node, &made_of.peer_id))),
             made_of,
@@ -125,6 +127,7 @@ impl Station {
             pods,
             rooms: RwLock::default(),
             queue,
+            silenced: Queue::default(),
             setbacks: Mutex::default(),
             lodgers,
             failures: Mutex::default(),
@@ -133,21 +136,27 @@ impl Station {
         });
         tasks.spawn("outlook of a virtual node", Arc::clone(&station).keep_watch());
         tasks.spawn("work of a virtual node", Arc::clone(&station).work());
+        tasks.spawn("pods that cannot be reached", Arc::clone(&station).work_on_silence());
         tasks.spawn("namespaces without pods", Arc::clone(&station).watch_deserted());
         Ok(station)
     }
 
-    /// Where a pod of this node runs.
+    /// A pod of this node, and where it runs.
     pub(super) fn target(&self, namespace: &str, pod: &str) -> Option<Target> {
-        let found = self.pods.get(Some(namespace), pod)?;
-        let room = self.room(namespace)?;
+        let here = self.pods.get(Some(namespace), pod)?;
         Some(Target {
             node: self.made_of.node.clone(),
-            uid: found.uid()?,
+            uid: here.uid()?,
             keepsake: Arc::clone(&self.made_of.keepsake),
-            namespace: room.there.clone(),
+            namespace: self.room(namespace).map(|room| room.there.clone()),
             pod: pod.to_owned(),
+            here,
         })
+    }
+
+    /// Whether all its pods are known.
+    pub(super) fn has_listed(&self) -> bool {
+        self.pods.is_ready()
     }
 
     pub(super) fn peer(&self) -> &str {
@@ -179,8 +188,10 @@ impl Station {
         loop {
             let present =
                 Arc::new(Outlook::gather(&home, &self.own, &self.made_of.node, &self.made_of.peer_id));
-            let is_news = *self.outlook() != *present;
+            let before = self.outlook();
+            let is_news = *before != *present;
             *self.outlook.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&present);
+            self.show_silence(&before, &present);
             let has_moved = self.furnish(&present);
             if let Some(reflector) = &self.reflector {
                 reflector.set(Arc::clone(&present));
@@ -225,12 +236,13 @@ impl Station {
         });
         let mut has_moved = rooms.len() != before;
         for (here, there) in wanted {
-            if !rooms.contains_key(here) {
-                let (tasks, pods, queue) = (self.tasks.child(), self.pods.clone(), self.queue.clone());
-                let room = Room::start(tasks, remote.clone(), &self.own, (here, there), pods, queue);
-                rooms.insert(here.clone(), room);
-                has_moved = true;
+            if rooms.contains_key(here) {
+                continue;
             }
+            let (tasks, pods, queue) = (self.tasks.child(), self.pods.clone(), self.queue.clone());
+            let room = Room::start(tasks, remote.clone(), &self.own, (here, there), pods, queue);
+            rooms.insert(here.clone(), room);
+            has_moved = true;
         }
         has_moved
     }
@@ -312,7 +324,8 @@ impl Station {
                 Some(None) => {}
                 None => self.claims.forget_pod(key),
             }
-            let plan = self.plan(pod.as_deref(), room.as_deref(), key);
+            let check_in = |snapshot: &Snapshot<'_>| self.check_in(key, snapshot);
+            let plan = self.decide(pod.as_deref(), room.as_deref(), key, check_in);
             let begins = plan.begins();
             let kept = if begins || plan.writes.is_empty() {
                 self.keep_tokens(pod.as_deref(), room.as_deref(), key, begins).await?
@@ -326,13 +339,7 @@ impl Station {
                 }
                 Kept::Until(_) => {}
             }
-            let desk = Desk {
-                key,
-                pod: pod.as_deref(),
-                pods: &self.pods,
-                room: room.as_deref(),
-                remote: self.remote.as_ref(),
-            };
+            let desk = self.desk(key, pod.as_deref(), room.as_deref());
             for write in &plan.writes {
                 debug!(namespace = key.0, pod = key.1, ?write, "writes");
                 self.hand.perform(&desk, write).await?;
@@ -364,7 +371,18 @@ impl Station {
         }
     }
 
-    fn plan(&self, pod: Option<&Pod>, room: Option<&Room>, key: &Key) -> Plan {
+    fn desk<'a>(&'a self, key: &'a Key, pod: Option<&'a Pod>, room: Option<&'a Room>) -> Desk<'a> {
+        Desk { own: &self.own, key, pod, pods: &self.pods, room, remote: self.remote.as_ref() }
+    }
+
+    /// What follows from all that is known of a pod now.
+    fn decide(
+        &self,
+        pod: Option<&Pod>,
+        room: Option<&Room>,
+        key: &Key,
+        decision: impl FnOnce(&Snapshot<'_>) -> Plan,
+    ) -> Plan {
         let outlook = self.outlook();
         let shadow = room.and_then(|room| room.shadows.get(Some(&room.there), &key.1));
         if let Some(room) = room.filter(|_| pod.is_some() || shadow.is_some()) {
@@ -396,7 +414,7 @@ impl Station {
             pause,
             now: Timestamp::now(),
         };
-        self.check_in(key, &snapshot)
+        decision(&snapshot)
     }
 
     /// What to do about a pod, once it is noted down whether anything of it is over there, or is about to be.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferro_api::config::Reach;
-use ferro_core::network::{Agreement, Asker, Ipam, MapError};
+use ferro_core::network::{Agreement, Asker, Claims, Ipam, MapError};
 use ferro_core::reflection::travel::PodName;
 use ferro_fabric::ipam::{Handle, Trouble};
 use futures::future::join_all;
@@ -56,6 +56,8 @@ pub(super) struct Names {
     pub(super) is_blind: bool,
     /// Other peers on which some of the endpoints are.
     pub(super) called: BTreeSet<String>,
+    /// The endpoints that are in networks of the peer itself. It takes none of these from us, so they have no address.
+    pub(super) theirs: BTreeSet<IpAddr>,
 }
 
 impl Names {
@@ -86,7 +88,7 @@ impl Addresses {
     /// The addresses of endpoints that somebody needs. From now on it uses them.
     ///
     /// What was told before under the address that it will have again stays so while no gateway confirms that: a gateway
-    /// that comes back, or an address manager that was started anew, makes nobody unreachable.
+    /// that comes back makes nobody unreachable, nor does an address manager that was started anew, as far as pods go.
     pub(super) async fn names(
         &self,
         user: &User,
@@ -96,11 +98,12 @@ impl Addresses {
         let handle = self.handle();
         let found = self.book().hold(user, endpoints);
         let Some(handle) = handle else { return Names { is_blind: true, ..Names::default() } };
-        let called = endpoints.iter().filter_map(|endpoint| handle.peer_of(*endpoint));
-        let called = called.filter(|peer| *peer != self.peer).collect();
-        let answers = join_all(found.missing.iter().map(|endpoint| self.ask(&handle, *endpoint))).await;
+        let (called, theirs) = hosts(&self.peer, endpoints, |endpoint| handle.peer_of(endpoint));
+        let missing: Vec<IpAddr> =
+            found.missing.into_iter().filter(|endpoint| !theirs.contains(endpoint)).collect();
+        let answers = join_all(missing.iter().map(|endpoint| self.ask(&handle, *endpoint))).await;
         let (mut names, mut known, mut is_waiting) = (found.known, HashMap::new(), false);
-        for (endpoint, answer) in found.missing.into_iter().zip(answers) {
+        for (endpoint, answer) in missing.into_iter().zip(answers) {
             match answer {
                 Ok(name) => _ = known.insert(endpoint, name),
                 Err(false) => {}
@@ -113,13 +116,18 @@ impl Addresses {
         }
         is_waiting |= !self.book().learn(found.epoch, &known);
         names.extend(known);
-        Names { known: names, is_waiting, is_blind: false, called }
+        names.retain(|endpoint, _| !theirs.contains(endpoint));
+        Names { known: names, is_waiting, is_blind: false, called, theirs }
     }
 
-    /// The address that an endpoint will have, whether or not it works yet.
+    /// The address that an endpoint will have, whether or not it works yet; none if that is still to be found.
     fn expected(&self, handle: &Handle, endpoint: IpAddr) -> Option<IpAddr> {
-        let mut state = Ipam::clone(&handle.watch().borrow());
-        state.map_for(Asker::Slices, &BTreeSet::new(), (&self.peer, endpoint), Timestamp::now()).ok()
+        let present = handle.watch().borrow().clone();
+        let mut state = Ipam::clone(&present);
+        let asked = (self.peer.as_str(), endpoint);
+        let name = state.map_for(Asker::Slices, &Claims::default(), asked, Timestamp::now()).ok()?;
+        let is_known = state.mapped() == present.mapped() || present.own().pod.contains(&endpoint);
+        is_known.then_some(name)
     }
 
     /// One address, or whether it may be had later.
@@ -198,6 +206,23 @@ impl Addresses {
     }
 }
 
+/// The other peers on which some of the endpoints are, and the endpoints of this peer itself.
+fn hosts(
+    peer: &str,
+    endpoints: &BTreeSet<IpAddr>,
+    peer_of: impl Fn(IpAddr) -> Option<String>,
+) -> (BTreeSet<String>, BTreeSet<IpAddr>) {
+    let (mut called, mut theirs) = (BTreeSet::new(), BTreeSet::new());
+    for endpoint in endpoints {
+        match peer_of(*endpoint) {
+            Some(host) if host == peer => _ = theirs.insert(*endpoint),
+            Some(host) => _ = called.insert(host),
+            None => {}
+        }
+    }
+    (called, theirs)
+}
+
 /// The terms for a peer, as soon as there are any. Of the pods that it reaches anyway the address manager keeps nothing, so
 /// that all have to be asked for when it reaches them no longer.
 fn terms(state: &Ipam, peer: &str) -> Option<Terms> {
@@ -243,6 +268,18 @@ mod tests {
         after.map("turin", pod, Timestamp::UNIX_EPOCH).unwrap();
         assert!(after.redirections("turin").contains_key(&pod));
         assert_eq!(terms(&after, "milan"), None);
+    }
+
+    #[test]
+    fn endpoints_of_the_peer_itself_are_told_apart_from_those_of_others() {
+        let [here, own, other] = [[10, 0, 0, 9], [10, 1, 0, 9], [10, 2, 0, 9]].map(IpAddr::from);
+        let peer_of = |endpoint: IpAddr| match endpoint {
+            _ if endpoint == own => Some("turin".to_owned()),
+            _ if endpoint == other => Some("milan".to_owned()),
+            _ => None,
+        };
+        let (called, theirs) = hosts("turin", &[here, own, other].into(), peer_of);
+        assert_eq!((called, theirs), (["milan".to_owned()].into(), [own].into()));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The one place that writes for reflection: copies over there, and what people are told here.
 
 use anyhow::{Context, Result};
-use ferro_core::reflection::{Step, Wish};
+use ferro_core::reflection::{Holder, Step, Wish, holder};
+use ferro_runtime::events::Teller;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, ResourceExt as _};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::Key;
 use super::notices::Notice;
@@ -17,7 +17,9 @@ pub(super) const MANAGER: &str = "ferro-reflection";
 pub(super) struct Hand {
     client: Client,
     remote: Client,
-    recorder: Recorder,
+    /// This cluster's identifier.
+    own: String,
+    teller: Teller,
 }
 
 /// What came of it.
@@ -33,9 +35,8 @@ pub(super) enum Done {
 }
 
 impl Hand {
-    pub(super) fn new(client: Client, remote: Client) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, remote }
+    pub(super) fn new(client: Client, remote: Client, own: &str) -> Self {
+        Self { teller: Teller::new(client.clone(), MANAGER, "Reflect"), client, remote, own: own.to_owned() }
     }
 
     /// Takes a step about a copy in this namespace over there.
@@ -47,33 +48,54 @@ impl Hand {
         wish: Option<&mut Wish>,
     ) -> Result<Done> {
         let copies: Api<DynamicObject> = Api::namespaced_with(self.remote.clone(), there, &key.1.resource());
-        let version = match step {
+        let former = match step {
             Step::Rest => return Ok(Done::Nothing),
             Step::Taken => return Ok(Done::Taken),
-            Step::Delete(uid) => {
-                debug!(?key, there, "deletes a copy");
-                unless_gone(copies.delete(&key.2, &only(&uid)).await).context("cannot delete the copy")?;
-                return Ok(Done::Deleted(uid));
-            }
+            Step::Delete(uid) => return clear(key, &copies, &uid).await,
             Step::Create => None,
-            Step::Replace(version) => Some(version),
+            Step::Replace(former) => Some(former),
         };
         let Some(wish) = wish else { return Ok(Done::Nothing) };
         if !wish.is_complete() && !self.read(key, wish).await? {
             return Ok(Done::Nothing);
         }
-        let object = wish.object(there, version.as_deref());
-        debug!(?key, there, is_new = version.is_none(), "writes a copy");
-        if version.is_none() {
-            return match copies.create(&creating(), &object).await {
-                Ok(created) => Ok(Done::Put(Box::new(created))),
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Done::Taken),
-                Err(error) => Err(error).context("cannot create the copy"),
-            };
+        let object = wish.object(there, former.as_ref());
+        debug!(?key, there, is_new = former.is_none(), "writes a copy");
+        let Some(former) = former else { return self.create(key, &copies, wish, &object).await };
+        match unless_gone(copies.replace(&key.2, &creating(), &object).await) {
+            // Somebody has made it immutable: another one takes its place.
+            Err(kube::Error::Api(status)) if status.code == 422 && key.1.is_bulky() => {
+                clear(key, &copies, former.uid()).await
+            }
+            replaced => {
+                let replaced = replaced.context("cannot change the copy")?;
+                Ok(replaced.map_or(Done::Nothing, |replaced| Done::Put(Box::new(replaced))))
+            }
         }
-        let replaced = unless_gone(copies.replace(&key.2, &creating(), &object).await);
-        let replaced = replaced.context("cannot change the copy")?;
-        Ok(replaced.map_or(Done::Nothing, |replaced| Done::Put(Box::new(replaced))))
+    }
+
+    /// Creates a copy, unless its name is taken. Whatever else is in the way passes: a quota that somebody else was counted
+    /// in meanwhile, or a copy of ours that the watch does not show yet.
+    async fn create(
+        &self,
+        key: &Key,
+        copies: &Api<DynamicObject>,
+        wish: &Wish,
+        object: &DynamicObject,
+    ) -> Result<Done> {
+        let error = match copies.create(&creating(), object).await {
+            Ok(created) => return Ok(Done::Put(Box::new(created))),
+            Err(error) => error,
+        };
+        if is_there_already(&error) {
+            let present = copies.get_metadata_opt(&key.2).await.context("cannot read who has its name")?;
+            match present.map(|present| holder(&key.1, &self.own, wish, &present.metadata)) {
+                Some(Holder::Another) => return Ok(Done::Taken),
+                Some(Holder::Stray(uid)) => return clear(key, copies, &uid).await,
+                Some(Holder::Ours) | None => {}
+            }
+        }
+        Err(error).context("cannot create the copy")
     }
 
     /// Reads the content that is to be written. Whether it is the one that was wished for: another one has been seen, or
@@ -85,8 +107,8 @@ impl Hand {
         Ok(original.is_some_and(|original| wish.complete(&key.1, &original)))
     }
 
-    /// An Event about an original; one that cannot be written is not worth stopping for.
-    pub(super) async fn tell(&self, key: &Key, original: &DynamicObject, notice: Notice) {
+    /// An Event about an original, and whether it could be written.
+    pub(super) async fn tell(&self, key: &Key, original: &DynamicObject, notice: &Notice) -> bool {
         let resource = key.1.resource();
         let kind = original.types.as_ref().map_or(resource.kind, |types| types.kind.clone());
         let about = ObjectReference {
@@ -97,17 +119,15 @@ impl Hand {
             uid: original.uid(),
             ..ObjectReference::default()
         };
-        let event = Event {
-            type_: EventType::Warning,
-            reason: notice.reason.to_owned(),
-            note: Some(notice.note),
-            action: "Reflect".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
-            warn!(?key, %error, "an Event could not be written");
-        }
+        self.teller.tell(&about, true, notice.reason, &notice.note).await
     }
+}
+
+/// Deletes the copy of this UID.
+async fn clear(key: &Key, copies: &Api<DynamicObject>, uid: &str) -> Result<Done> {
+    debug!(?key, uid, "deletes a copy");
+    unless_gone(copies.delete(&key.2, &only(uid)).await).context("cannot delete the copy")?;
+    Ok(Done::Deleted(uid.to_owned()))
 }
 
 fn creating() -> PostParams {
@@ -120,10 +140,32 @@ fn only(uid: &str) -> DeleteParams {
     DeleteParams { preconditions, ..DeleteParams::default() }
 }
 
+/// Whether there is an object of that name. Not every conflict says so.
+fn is_there_already(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_already_exists())
+}
+
 /// What is gone, or is another one by now, needs no more change.
 fn unless_gone<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     match result {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
         other => other.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_quota_that_somebody_else_changed_takes_no_name() {
+        let conflict = |reason: &str| {
+            let status = Status::failure("cannot be fulfilled", reason).with_code(409);
+            kube::Error::Api(status.boxed())
+        };
+        assert!(is_there_already(&conflict("AlreadyExists")));
+        assert!(!is_there_already(&conflict("Conflict")));
     }
 }

@@ -1,6 +1,7 @@
-//! What people are told about an object that does not get to another cluster.
+//! What people are told about an object that does not get to another cluster, or not all of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use ferro_core::reflection::Kind;
 
@@ -32,6 +33,20 @@ impl Notice {
         Self { reason: "NotAllowed", note: format!("the cluster of {node} refuses a copy of it: {refusal}") }
     }
 
+    /// The other cluster has these endpoints itself, and takes none of its own from us.
+    pub(super) fn left_out(node: &str, theirs: &BTreeSet<IpAddr>) -> Option<Self> {
+        let first = theirs.first()?;
+        let which = match theirs.len() {
+            1 => first.to_string(),
+            many => format!("{many} endpoints, as {first},"),
+        };
+        let told = format!(
+            "the cluster of {node} has {which} itself, and takes none of its own from others, so they are left out there; \
+             give the Service a selector, by which each cluster finds its own pods"
+        );
+        Some(Self { reason: "EndpointLeftOut", note: told })
+    }
+
     /// Nobody knows which clusters are meant.
     pub(super) fn unreadable(why: String) -> Self {
         Self { reason: "BadSelector", note: why }
@@ -53,8 +68,13 @@ impl Told {
         (before.as_ref() != Some(&notice)).then_some(notice)
     }
 
+    /// That it could not be told: it is to be told again.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
     /// Forgets all objects of a namespace.
-    pub(super) fn forget(&mut self, namespace: &str) {
+    pub(super) fn leave(&mut self, namespace: &str) {
         self.0.retain(|key, _| key.0 != namespace);
     }
 }
@@ -64,6 +84,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn endpoints_that_are_left_out_are_told_in_one_short_sentence() {
+        let theirs = |last: std::ops::Range<u8>| {
+            last.map(|last| IpAddr::from([10, 7, 0, last])).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(Notice::left_out("liqo-turin", &theirs(0..0)), None);
+        let one = Notice::left_out("liqo-turin", &theirs(6..7)).unwrap();
+        assert!(one.note.starts_with("the cluster of liqo-turin has 10.7.0.6 itself"), "{}", one.note);
+        let many = Notice::left_out("liqo-turin", &theirs(6..206)).unwrap();
+        assert!(many.note.contains("has 200 endpoints, as 10.7.0.6, itself"), "{}", many.note);
+        assert!(many.note.len() <= 1024, "an API server takes no longer Event");
+    }
+
+    #[test]
     fn the_same_is_told_once_and_again_when_it_comes_back() {
         let (mut told, key) = (Told::default(), ("shop".into(), Kind::Service, "web".into()));
         let taken = Notice::taken(&Kind::Service, "web", "liqo-turin", "shop-rome");
@@ -71,6 +104,8 @@ mod tests {
         assert_eq!(told.news(&key, Some(taken.clone())), Some(taken.clone()));
         assert_eq!(told.news(&key, Some(taken.clone())), None);
         assert_eq!(told.news(&key, None), None);
+        assert_eq!(told.news(&key, Some(taken.clone())), Some(taken.clone()));
+        told.forget(&key);
         assert_eq!(told.news(&key, Some(taken.clone())), Some(taken));
     }
 }

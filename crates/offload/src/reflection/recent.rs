@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Key;
 
 /// How long a watch may take to show what was written; after that it is looked at anyway.
-const SEEN: Duration = Duration::from_secs(5);
+const SEEN: Duration = Duration::from_secs(15);
 
 /// Writes, by object.
 #[derive(Default)]

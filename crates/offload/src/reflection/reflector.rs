@@ -15,17 +15,16 @@ use ferro_api::virtualkubelet::MappingPhase;
 use ferro_core::reflection::travel::PodName;
 use ferro_core::reflection::{Kind, Ledger, Step, Wish, step};
 use ferro_peering::home::Home;
-use ferro_peering::keepsake::Keepsake;
 use ferro_runtime::queue::Queue;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::DynamicObject;
 use tracing::warn;
 
 use super::addresses::{Addresses, User};
 use super::hand::{Done, Hand};
-use super::lines::Lines;
 use super::notices::{Notice, Told};
 use super::recent::Recent;
 use super::roads::Gate;
@@ -51,7 +50,7 @@ pub(crate) struct MadeOf<'a> {
     /// This cluster's identifier.
     pub(crate) own: &'a str,
     /// What the peer has granted us.
-    pub(crate) keepsake: Arc<Keepsake>,
+    pub(crate) remote: Client,
     /// The pods that run there.
     pub(crate) pods: Watched<Pod>,
 }
@@ -62,7 +61,7 @@ pub(crate) struct Reflector {
     home: Home,
     own: String,
     node: String,
-    lines: Lines,
+    remote: Client,
     sources: Arc<Sources>,
     outlook: RwLock<Shared>,
     targets: RwLock<HashMap<String, Arc<Target>>>,
@@ -80,13 +79,7 @@ pub(crate) struct Reflector {
 
 impl Reflector {
     /// Begins to reflect to a peer, as soon as it is told about its namespaces.
-    pub(crate) fn start(
-        tasks: &Tasks,
-        home: &Home,
-        shared: &Reflection,
-        made_of: MadeOf<'_>,
-    ) -> Result<Arc<Self>> {
-        let lines = Lines::new(made_of.keepsake, home.between.clone());
+    pub(crate) fn start(tasks: &Tasks, home: &Home, shared: &Reflection, made_of: MadeOf<'_>) -> Arc<Self> {
         let reflector = Arc::new(Self {
             tasks: tasks.clone(),
             home: home.clone(),
@@ -103,8 +96,8 @@ impl Reflector {
             recent: Mutex::default(),
             failures: Mutex::default(),
             told: Mutex::default(),
-            hand: Hand::new(home.client.clone(), lines.own()?),
-            lines,
+            hand: Hand::new(home.client.clone(), made_of.remote.clone(), made_of.own),
+            remote: made_of.remote,
         });
         tasks.spawn("needs of pods", Arc::clone(&reflector).follow_pods(made_of.pods));
         tasks.spawn("addresses of endpoints", Arc::clone(&reflector).follow_addresses());
@@ -120,7 +113,7 @@ impl Reflector {
             work.gate.queue.work(AT_ONCE, |pod| work.name(pod)).await;
             Ok(())
         });
-        Ok(reflector)
+        reflector
     }
 
     /// What is known about the peer now.
@@ -154,14 +147,14 @@ impl Reflector {
 
     /// The kinds that are reflected.
     fn kinds(&self) -> Vec<Kind> {
-        let custom = self.home.settings().reflection().custom_resources;
-        let custom = custom.into_iter().map(|listed| Kind::Custom(Arc::new(listed)));
-        Kind::BUILT_IN.into_iter().chain(custom).collect()
+        let listed = self.home.settings().reflection().custom_resources;
+        Kind::BUILT_IN.into_iter().chain(Kind::custom(listed)).collect()
     }
 
-    /// Watches the namespaces that there are, and no others.
+    /// Watches the namespaces that there are, and no others. Kinds that are listed no longer are still watched: their copies
+    /// are taken back.
     fn furnish(&self) {
-        let (outlook, kinds) = (self.outlook(), self.kinds());
+        let (outlook, listed) = (self.outlook(), self.kinds());
         let wanted = namespaces(&outlook);
         let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
         targets.retain(|here, target| {
@@ -173,22 +166,17 @@ impl Reflector {
             stays
         });
         for (here, there) in wanted {
-            if targets.get(here).is_some_and(|target| target.has(&kinds)) {
+            let present = targets.get(here);
+            if present.is_some_and(|target| target.has(&listed)) {
                 continue;
             }
-            match self.lines.shared(kinds.len()) {
-                Ok(line) => {
-                    let (tasks, source) = (self.tasks.child(), self.sources.get(here));
-                    let place = (here.as_str(), there.as_str());
-                    let target = Target::start(tasks, line, &self.own, place, source, &kinds, &self.queue);
-                    // One that watches fewer kinds goes when this one has begun, so that no change is missed.
-                    if let Some(former) = targets.insert(here.clone(), target) {
-                        former.leave();
-                    }
-                }
-                Err(error) => {
-                    warn!(namespace = here, error = format!("{error:#}"), "it is not reflected for now");
-                }
+            let kinds = united(&listed, present.into_iter().flat_map(|target| target.kinds()));
+            let (tasks, source) = (self.tasks.child(), self.sources.get(here));
+            let place = (here.as_str(), there.as_str());
+            let target = Target::start(tasks, &self.remote, &self.own, place, source, &kinds, &self.queue);
+            // One that watches fewer kinds goes when this one has begun, so that no change is missed.
+            if let Some(former) = targets.insert(here.clone(), target) {
+                former.leave();
             }
         }
     }
@@ -196,7 +184,7 @@ impl Reflector {
     /// What was in a namespace over there goes with it.
     fn abandon(&self, namespace: &str) {
         self.recent().forget(namespace);
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).forget(namespace);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).leave(namespace);
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| key.0 != namespace);
         let idle = self.addresses.leave(namespace);
         let (addresses, bells) = (Arc::clone(&self.addresses), self.bells());
@@ -251,7 +239,7 @@ impl Reflector {
             self.keep(key, &BTreeSet::new()).await;
             return Ok(None);
         };
-        if !self.is_ready(&target, &key.1) {
+        if !self.is_ready(&target, &key.1) || is_superseded(&key.1, &self.kinds()) {
             return Ok(None);
         }
         let copy = target.copy(&key.1, &key.2);
@@ -266,11 +254,13 @@ impl Reflector {
         let step = self.step(key, wanted.wish.as_ref(), copy.as_deref());
         let done = self.hand.perform(key, &target.there, step, wanted.wish.as_mut()).await?;
         let is_taken = matches!(done, Done::Taken);
+        // No watch tells the end of one that it does not select.
+        let is_cleared = matches!(done, Done::Deleted(_)) && wanted.wish.is_some();
         self.note(key, wanted.wish.as_ref(), done);
         self.keep(key, &wanted.endpoints).await;
         let taken = is_taken.then(|| Notice::taken(&key.1, &key.2, &self.node, &target.there));
         self.tell(key, original.as_deref(), taken.or(wanted.why_not)).await;
-        let again = if is_taken { Some(TAKEN) } else { wanted.is_waiting.then_some(SOON) };
+        let again = if is_taken { Some(TAKEN) } else { (wanted.is_waiting || is_cleared).then_some(SOON) };
         // Whoever looks next knows what has become of the namespace meanwhile.
         let is_present = self.target(&key.0).is_some_and(|present| Arc::ptr_eq(&present, &target));
         Ok(if is_present { again } else { Some(Duration::ZERO) })
@@ -315,15 +305,68 @@ impl Reflector {
 
     /// Tells about an original what keeps it at home: the same once, however often it is looked at.
     async fn tell(&self, key: &Key, original: Option<&DynamicObject>, notice: Option<Notice>) {
-        let news = self.told.lock().unwrap_or_else(PoisonError::into_inner).news(key, notice);
-        if let (Some(notice), Some(original)) = (news, original) {
-            self.hand.tell(key, original, notice).await;
+        let told = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = told().news(key, notice);
+        if let (Some(notice), Some(original)) = (news, original)
+            && !self.hand.tell(key, original, &notice).await
+        {
+            told().forget(key);
         }
     }
+}
+
+/// All kinds that are listed, and then those that are watched besides.
+fn united<'a>(listed: &'a [Kind], watched: impl Iterator<Item = &'a Kind>) -> Vec<Kind> {
+    let besides = watched.filter(|kind| !listed.contains(kind));
+    listed.iter().chain(besides).cloned().collect()
+}
+
+/// Whether a kind is listed in another version only: its objects are the same ones, and that one decides about them.
+fn is_superseded(kind: &Kind, listed: &[Kind]) -> bool {
+    let Kind::Custom(former) = kind else { return false };
+    let is_same = |one: &Kind| match one {
+        Kind::Custom(one) => one.group == former.group && one.resource == former.resource,
+        _ => false,
+    };
+    !listed.contains(kind) && listed.iter().any(is_same)
 }
 
 /// Our namespaces that exist over there: their names here, and there.
 fn namespaces(outlook: &Outlook) -> HashMap<&String, &String> {
     let accepted = outlook.mappings.iter().filter(|(_, to)| to.phase == MappingPhase::Accepted);
     accepted.filter_map(|(here, to)| Some((here, to.remote_namespace.as_ref()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ferro_api::config::ReplicatedResource;
+
+    use super::*;
+
+    fn custom(resource: &str) -> Kind {
+        let listed = ReplicatedResource { resource: resource.into(), ..ReplicatedResource::default() };
+        Kind::Custom(Arc::new(listed))
+    }
+
+    #[test]
+    fn of_two_versions_of_a_kind_the_one_that_is_listed_decides() {
+        let of = |version: &str| {
+            let (resource, version) = ("menus".to_owned(), version.to_owned());
+            Kind::Custom(Arc::new(ReplicatedResource { resource, version, ..ReplicatedResource::default() }))
+        };
+        let listed = [Kind::Service, of("v1")];
+        assert!(is_superseded(&of("v1beta1"), &listed));
+        assert!(!is_superseded(&of("v1"), &listed));
+        assert!(!is_superseded(&custom("plates"), &listed), "its copies are taken back");
+        assert!(!is_superseded(&Kind::Service, &listed));
+    }
+
+    #[test]
+    fn a_kind_that_takes_the_place_of_another_on_the_list_is_watched_beside_it() {
+        let (former, present) = ([Kind::Service, custom("menus")], [Kind::Service, custom("plates")]);
+        let expected = [Kind::Service, custom("plates"), custom("menus")];
+        assert_eq!(united(&present, former.iter()), expected);
+        assert_eq!(united(&present, expected.iter()).len(), expected.len(), "each once");
+        assert_eq!(united(&present, [].iter()), present);
+    }
 }

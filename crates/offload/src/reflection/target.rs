@@ -24,8 +24,6 @@ pub(super) struct Target {
     pub(super) source: Arc<Source>,
     pairs: HashMap<Kind, Pair>,
     proofs: Arc<Proofs>,
-    /// As long as there are watches on it.
-    _line: Arc<Client>,
 }
 
 /// A kind, here and there.
@@ -41,7 +39,7 @@ impl Target {
     /// Begins to watch; changes on both sides put the names of objects into the queue.
     pub(super) fn start(
         tasks: Tasks,
-        line: Arc<Client>,
+        remote: &Client,
         own: &str,
         (here, there): (&str, &str),
         source: Arc<Source>,
@@ -56,7 +54,7 @@ impl Target {
                 Kind::EndpointSlice => format!("{ours},{}", labels::REFLECTED_SLICE.selector()),
                 _ => ours.clone(),
             };
-            let copies = watches::copies(&tasks, &line, there, kind, &ours);
+            let copies = watches::copies(&tasks, remote, there, kind, &ours);
             let pair = Pair { originals: source.of(kind), copies, is_ready: Arc::default() };
             pairs.insert(kind.clone(), pair);
         }
@@ -71,7 +69,7 @@ impl Target {
             let pair_of = |kind: &Kind| Some((kind.clone(), pairs.get(kind)?.clone()));
             look_once_complete(&tasks, decisive(kind).filter_map(pair_of).collect(), files.clone(), queue);
         }
-        Arc::new(Self { tasks, there: there.to_owned(), source, pairs, proofs, _line: line })
+        Arc::new(Self { tasks, there: there.to_owned(), source, pairs, proofs })
     }
 
     /// Whether all is known that decides about a kind, here and there.

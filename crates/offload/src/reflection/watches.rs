@@ -4,6 +4,7 @@ use ferro_core::reflection::Kind;
 use ferro_runtime::queue::Queue;
 use ferro_runtime::shutdown::Tasks;
 use ferro_runtime::watch::{Limit, Watched};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
@@ -12,7 +13,7 @@ use super::Key;
 
 /// The most of a kind that is looked at in one namespace of another cluster.
 const MOST: usize = 20_000;
-/// The most text that the labels and annotations of a copy may have.
+/// The most that the labels, annotations, finalizers and owners of a copy may take up.
 const LARGEST: usize = 300 * 1024;
 
 /// Watches the originals of a kind in one of our namespaces.
@@ -73,10 +74,16 @@ pub(super) fn follow(
     });
 }
 
-/// How much text there is about an object, of the sort that somebody can make long.
+/// How much there is about an object, of the sort that somebody can make long. Lists may be long of nothing.
 fn size(object: &DynamicObject) -> usize {
     let texts = object.labels().iter().chain(object.annotations());
-    texts.map(|(key, value)| key.len() + value.len()).sum()
+    let texts = texts.map(|(key, value)| key.len() + value.len());
+    let finalizers = object.finalizers().iter().map(|finalizer| size_of::<String>() + finalizer.len());
+    let owners = object.owner_references().iter().map(|owner| {
+        let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+        size_of::<OwnerReference>() + texts.iter().map(|text| text.len()).sum::<usize>()
+    });
+    texts.chain(finalizers).chain(owners).sum()
 }
 
 /// So many copies of a kind are read at once, so that an answer of a peer is not too long.
@@ -97,6 +104,18 @@ mod tests {
     use ferro_peering::remote;
 
     use super::*;
+
+    #[test]
+    fn nothing_about_a_copy_can_be_made_long_unnoticed() {
+        let mut copy = DynamicObject::new("a", &Kind::Service.resource());
+        copy.metadata.finalizers = Some(vec![String::new(); LARGEST / 8]);
+        assert!(size(&copy) > LARGEST, "many empty ones are much");
+        let owner = OwnerReference { name: "x".repeat(LARGEST), ..OwnerReference::default() };
+        copy.metadata.finalizers = None;
+        assert_eq!(size(&copy), 0);
+        copy.metadata.owner_references = Some(vec![owner]);
+        assert!(size(&copy) > LARGEST);
+    }
 
     #[test]
     fn a_page_fits_into_an_answer_of_a_peer() {

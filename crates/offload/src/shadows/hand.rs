@@ -3,13 +3,12 @@
 use anyhow::{Context, Result};
 use ferro_api::virtualkubelet::{ShadowPod, ShadowPodStatus};
 use ferro_core::pods::provider::{Change, MANAGER, opening};
+use ferro_runtime::events::Teller;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource as _};
 use serde_json::{Value, json};
-use tracing::warn;
 
 use super::Key;
 
@@ -24,13 +23,12 @@ pub(super) enum Answer<T> {
 /// Writes.
 pub(super) struct Hand {
     client: Client,
-    recorder: Recorder,
+    teller: Teller,
 }
 
 impl Hand {
     pub(super) fn new(client: &Client) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
-        Self { client: client.clone(), recorder: Recorder::new(client.clone(), reporter) }
+        Self { client: client.clone(), teller: Teller::new(client.clone(), MANAGER, "Run") }
     }
 
     fn pods(&self, key: &Key) -> Api<Pod> {
@@ -113,17 +111,9 @@ impl Hand {
 
     /// An Event on a ShadowPod; one that cannot be written is not worth stopping for.
     pub(super) async fn tell(&self, shadow: &ShadowPod, status: &ShadowPodStatus) {
-        let event = Event {
-            type_: EventType::Warning,
-            reason: status.reason.clone().unwrap_or_default(),
-            note: status.message.clone(),
-            action: "Run".into(),
-            secondary: None,
-        };
-        let about = shadow.object_ref(&());
-        if let Err(error) = self.recorder.publish(&event, &about).await {
-            warn!(?about, %error, "an Event could not be written");
-        }
+        let [reason, note] =
+            [&status.reason, &status.message].map(|word| word.as_deref().unwrap_or_default());
+        self.teller.tell(&shadow.object_ref(&()), true, reason, note).await;
     }
 }
 

@@ -10,6 +10,7 @@ use ferro_api::tenancy::{Tenant, TenantDelegation};
 use ferro_api::virtualkubelet::NamespaceMap;
 use ferro_core::tenancy::{Item, Kind, Notice, Write};
 use ferro_peering::home::Home;
+use ferro_runtime::events::Teller;
 use ferro_runtime::finalizer::without;
 use ferro_runtime::watch::Watched;
 use futures::StreamExt as _;
@@ -18,10 +19,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::DynamicObject;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::shelf::Shelf;
 use super::stock::Stock;
@@ -60,14 +60,13 @@ pub(super) struct Hand {
     client: Client,
     stock: Stock,
     tenants: Watched<Tenant>,
-    recorder: Recorder,
+    teller: Teller,
 }
 
 impl Hand {
     pub(super) fn new(home: &Home, stock: Stock) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
-        let recorder = Recorder::new(home.client.clone(), reporter);
-        Self { client: home.client.clone(), stock, tenants: home.tenants.clone(), recorder }
+        let teller = Teller::new(home.client.clone(), MANAGER, "Reconcile");
+        Self { client: home.client.clone(), stock, tenants: home.tenants.clone(), teller }
     }
 
     /// Performs writes: first what is beside the namespaces, in order, then each namespace by itself.
@@ -128,16 +127,7 @@ impl Hand {
     /// An Event on the Tenant; one that cannot be written is not worth stopping for.
     pub(super) async fn tell(&self, view: &View, notice: &Notice) {
         let Some(tenant) = &view.tenant else { return };
-        let event = Event {
-            type_: if notice.warning { EventType::Warning } else { EventType::Normal },
-            reason: notice.reason.clone(),
-            note: Some(notice.note.clone()),
-            action: "Reconcile".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &tenant.object_ref(&())).await {
-            warn!(tenant = tenant.name_any(), %error, "an Event could not be written");
-        }
+        self.teller.tell(&tenant.object_ref(&()), notice.warning, &notice.reason, &notice.note).await;
     }
 
     async fn write(&self, view: &View, write: Write) -> Result<Done> {

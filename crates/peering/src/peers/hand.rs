@@ -11,17 +11,17 @@ use ferro_core::names;
 use ferro_core::peering::{Notice, Plan, Snapshot, Write, outgoing};
 use ferro_core::replication::mark;
 use ferro_core::virtual_node::{Health, VirtualNode};
+use ferro_runtime::events::Teller;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::Serialize;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::facts::{Facts, id_of, is_draining};
 use super::stock::{Check, Kind, Stock, has, has_new, lacks};
@@ -41,12 +41,11 @@ pub(super) struct Hand {
     secrets: Watched<Secret>,
     stock: Stock,
     agent: watch::Receiver<Option<Agent>>,
-    recorder: Recorder,
+    teller: Teller,
 }
 
 impl Hand {
     pub(super) fn new(home: &Home, stock: Stock) -> Self {
-        let reporter = Reporter { controller: MANAGER.into(), instance: None };
         Self {
             client: home.client.clone(),
             installation: home.namespace.clone(),
@@ -54,7 +53,7 @@ impl Hand {
             secrets: home.secrets.clone(),
             stock,
             agent: home.agent.subscribe(),
-            recorder: Recorder::new(home.client.clone(), reporter),
+            teller: Teller::new(home.client.clone(), MANAGER, "Reconcile"),
         }
     }
 
@@ -164,17 +163,7 @@ impl Hand {
 
     /// An Event; one that cannot be written is not worth stopping for.
     async fn tell(&self, peer: &ForeignCluster, notice: &Notice) {
-        let type_ = if notice.warning { EventType::Warning } else { EventType::Normal };
-        let event = Event {
-            type_,
-            reason: notice.reason.clone(),
-            note: Some(notice.note.clone()),
-            action: "Reconcile".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &peer.object_ref(&())).await {
-            warn!(peer = peer.name_any(), %error, "an Event could not be written");
-        }
+        self.teller.tell(&peer.object_ref(&()), notice.warning, &notice.reason, &notice.note).await;
     }
 
     async fn change(&self, peer: &ForeignCluster, patch: Patch<Value>) -> Result<Option<Check>> {

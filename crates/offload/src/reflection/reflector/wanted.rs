@@ -25,7 +25,7 @@ pub(super) struct Wanted {
     pub(super) is_waiting: bool,
     /// Whether nobody knows now.
     pub(super) is_blind: bool,
-    /// Why it is not wanted, for people.
+    /// Why it, or some of it, is not wanted, for people.
     pub(super) why_not: Option<Notice>,
 }
 
@@ -66,16 +66,15 @@ impl Reflector {
 
     /// A slice follows its Service, which has to be there, and be ours: endpoints are never added to anybody else's.
     async fn slice(&self, target: &Target, key: &Key, original: &DynamicObject) -> Wanted {
-        let service = slices::service(&original.metadata).filter(|name| {
+        let service = slices::service(&original.metadata).and_then(|name| {
             let service = target.copy(&Kind::Service, name).and(target.source.get(&Kind::Service, name));
-            service.is_some_and(|service| self.choose(&Kind::Service, &service, true) == Choice::Goes)
+            service.filter(|service| self.choose(&Kind::Service, service, true) == Choice::Goes)
         });
-        if service.is_none() {
-            return Wanted::default();
-        }
-        let endpoints = slices::addresses(original, &self.node);
+        let Some(service) = service else { return Wanted::default() };
+        let finder = slices::finder(&service, &self.node);
+        let endpoints = slices::addresses(original, finder);
         let told = |name: &dyn Fn(IpAddr) -> Option<IpAddr>| {
-            let told = slices::outward(original, &self.node, name)?;
+            let told = slices::outward(original, finder, name)?;
             Some(Wish::of_slice(original, &self.own, told))
         };
         if self.outlook().network == Network::External {
@@ -92,7 +91,7 @@ impl Reflector {
             // Also those that it waits for: what it gave back meanwhile would have another address the next time.
             endpoints,
             is_waiting: names.is_waiting,
-            why_not: None,
+            why_not: Notice::left_out(&self.node, &names.theirs),
         }
     }
 }

@@ -57,15 +57,22 @@ impl Office {
                 Ok(if self.usable().is_some() { Next::Look } else { Next::Rest })
             }
             (Step::Delete(uid), _, _) => self.delete(key, &uid).await,
-            (Step::Open(uid), _, _) => self.open_gate(key, &uid).await,
+            (Step::Open(uid), Some(shadow), Some(pod)) => self.open_gate(key, shadow, pod, &uid).await,
             (Step::Create(pod), Some(shadow), _) => self.create(key, shadow, &pod).await,
             (Step::Show(status), Some(shadow), _) => self.show(key, shadow, &status).await,
             (Step::Lose(status), Some(shadow), _) => self.lose(key, shadow, &status).await,
             (Step::Change(wanted), Some(shadow), Some(pod)) => self.change(key, shadow, pod, &wanted).await,
-            // Without a ShadowPod none of the others is planned, nor a change without a pod.
-            (Step::Rest | Step::Create(_) | Step::Show(_) | Step::Lose(_) | Step::Change(_), _, _) => {
-                Ok(Next::Rest)
-            }
+            // Without a ShadowPod none of the others is planned, nor a change or a gate without a pod.
+            (
+                Step::Rest
+                | Step::Create(_)
+                | Step::Show(_)
+                | Step::Lose(_)
+                | Step::Change(_)
+                | Step::Open(_),
+                _,
+                _,
+            ) => Ok(Next::Rest),
         }
     }
 
@@ -75,10 +82,12 @@ impl Office {
         }
         let status = match self.hand.create(key, pod).await? {
             Answer::Done(created) => {
-                // A RuntimeClass or a LimitRange may have added to it; that there is no room for it is too late.
-                _ = self.charge(key, &created);
+                // A RuntimeClass or a LimitRange may have added to it.
+                let charged = self.charge(key, &created);
+                let uid = created.metadata.uid.clone().unwrap_or_default();
                 self.note(key, created);
-                return Ok(Next::Look);
+                let Err(refusal) = charged else { return Ok(Next::Look) };
+                return self.give_up(key, shadow, &uid, &refusal).await;
             }
             Answer::Refused(status) => status,
         };
@@ -100,6 +109,13 @@ impl Office {
             Verdict::Gone => Ok(Next::Rest),
             Verdict::Fault => bail!("the pod cannot be created: {}", status.message),
         }
+    }
+
+    /// Takes a pod away for which there is no room.
+    async fn give_up(&self, key: &Key, shadow: &ShadowPod, uid: &str, refusal: &Refusal) -> Result<Next> {
+        // It goes first: should the answer be lost, it is made and weighed anew.
+        self.delete(key, uid).await?;
+        self.reject(key, shadow, refusal).await
     }
 
     async fn reject(&self, key: &Key, shadow: &ShadowPod, refusal: &Refusal) -> Result<Next> {
@@ -142,7 +158,11 @@ impl Office {
         Ok(Next::Look)
     }
 
-    async fn open_gate(&self, key: &Key, uid: &str) -> Result<Next> {
+    /// Lets a pod run, unless there is no room for it, as when it could not be taken away for that before.
+    async fn open_gate(&self, key: &Key, shadow: &ShadowPod, pod: &Pod, uid: &str) -> Result<Next> {
+        if let Err(refusal) = self.charge(key, pod) {
+            return self.give_up(key, shadow, uid, &refusal).await;
+        }
         match self.hand.open(key, uid).await? {
             Some(opened) => self.note(key, opened),
             None => return Ok(Next::Later(COUNTS)),
@@ -160,7 +180,7 @@ impl Office {
         let mut plan = provider::changes(&present, wanted);
         for change in &plan.changes {
             let is_size = matches!(change, Change::Resize(_));
-            if is_size && let Err(refusal) = self.charge(key, wanted) {
+            if is_size && let Err(refusal) = self.charge(key, &provider::resized(&present, wanted)) {
                 plan.refused.push(Refused { is_size, message: refusal.message });
                 continue;
             }
