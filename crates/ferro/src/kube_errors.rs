@@ -30,6 +30,14 @@ pub(crate) fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     }
 }
 
+/// What was asked for, or nothing for who may not see it.
+pub(crate) fn allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// Whether it may be better in a moment: the server restarts, or is overloaded.
 pub(crate) fn is_passing(error: &kube::Error) -> bool {
     match error {

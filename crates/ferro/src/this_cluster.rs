@@ -9,11 +9,13 @@ use ferro_peering::identity;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, ObjectList};
 
 use crate::inventory::Installation;
-use crate::kube_errors::{Explain as _, found};
+use crate::kube_errors::{Explain as _, allowed, found};
 
+/// What is done to learn who a cluster is.
+const READING: &str = "read the configuration";
 /// What to do about a cluster without us.
 const NOT_INSTALLED: &str = "Ferrofluid is not installed in this cluster; run 'ferro install --wait', or choose \
                              another with --context";
@@ -93,7 +95,18 @@ fn read(map: &ConfigMap) -> anyhow::Result<Identity> {
 
 /// How the cluster is configured.
 pub(crate) async fn config(client: &Client) -> anyhow::Result<ClusterConfig> {
-    let configs = Api::<ClusterConfig>::all(client.clone()).list(&ListParams::default()).await;
-    let configs = found(configs).explain(|| "read the configuration".into())?.context(NOT_INSTALLED)?;
+    let configs = found(configs(client).await).explain(|| READING.into())?.context(NOT_INSTALLED)?;
     Ok(configs.items.into_iter().next().unwrap_or_default())
+}
+
+/// The same, or nothing for who may not see it.
+pub(crate) async fn config_if_allowed(client: &Client) -> anyhow::Result<Option<ClusterConfig>> {
+    let Some(configs) = allowed(found(configs(client).await)).explain(|| READING.into())? else {
+        return Ok(None);
+    };
+    Ok(Some(configs.context(NOT_INSTALLED)?.items.into_iter().next().unwrap_or_default()))
+}
+
+async fn configs(client: &Client) -> kube::Result<ObjectList<ClusterConfig>> {
+    Api::<ClusterConfig>::all(client.clone()).list(&ListParams::default()).await
 }

@@ -28,6 +28,9 @@ pub struct Second {
     pub orders: u64,
     /// Orders that were not taken in time.
     pub failed: u64,
+    /// The longest time without an order that was taken, in seconds, of those that ended in this second or go on.
+    #[serde(default)]
+    pub pause: f64,
     /// Milliseconds from the first look at the shop to the last check of an order.
     pub latency: Latency,
     /// Who served: for each service, how often each node.

@@ -109,7 +109,10 @@ fn token(args: &Args) -> anyhow::Result<Option<JoinToken>> {
             return Ok(None);
         }
     };
-    Ok(Some(text.parse()?))
+    let token = text
+        .parse()
+        .context("cannot use this token; 'ferro token' on the other cluster gives out a new one")?;
+    Ok(Some(token))
 }
 
 /// A name that Kubernetes allows, and short enough for a label.
@@ -167,7 +170,8 @@ mod tests {
         let nonsense = token(&read(&["--token-file", path.to_str().unwrap()]).unwrap());
         std::fs::remove_file(&path).unwrap();
         assert_eq!(from_file.unwrap(), Some(secret()));
-        assert!(nonsense.unwrap_err().to_string().contains("not a token"));
+        let nonsense = format!("{:#}", nonsense.unwrap_err());
+        assert!(nonsense.contains("not a token") && nonsense.contains("'ferro token'"), "{nonsense}");
         let shown = token(&read(&[&secret().reveal()]).unwrap()).unwrap_err().to_string();
         assert!(shown.contains("--token-stdin") && !shown.contains("ferro_"), "{shown}");
         assert_eq!(token(&read(&["milan"]).unwrap()).unwrap(), None);

@@ -5,6 +5,7 @@ mod clusters;
 use std::fmt::Write as _;
 
 use anyhow::ensure;
+use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::labels;
 use ferro_api::offloading::{NamespaceOffloading, NamespaceOffloadingSpec, PodOffloadingStrategy};
 use ferro_core::offloading::remote_name;
@@ -58,6 +59,9 @@ struct Explained {
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'static str>,
     clusters: Vec<OfCluster>,
+    /// Whether there may be others, which whoever asks may not see.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    are_hidden: bool,
     /// What is wrong with the offloading as a whole.
     problems: Vec<String>,
 }
@@ -78,11 +82,17 @@ async fn find(client: &Client, namespace: &str) -> anyhow::Result<Explained> {
     );
     let offloading = offloading::get(client, namespace).await?;
     let which = ListParams::default().labels(&labels::TYPE_VIRTUAL_NODE.selector());
-    let nodes = listing::labelled::<Node>(client, "nodes", &which).await?;
-    let peers = peers::list(client).await?;
-    let own_id = this_cluster::config(client).await?.status.and_then(|status| status.cluster_id);
-    let clusters = clusters::all(offloading.as_ref(), &nodes, &peers);
-    Ok(Explained::of(namespace, offloading.as_ref(), own_id.as_deref(), clusters))
+    let nodes = listing::if_allowed::<Node>(client, "nodes", &which).await?;
+    let peers = listing::if_allowed::<ForeignCluster>(client, "peers", &ListParams::default()).await?;
+    let own = this_cluster::config_if_allowed(client).await?.and_then(|config| config.status);
+    let own_id = own.and_then(|status| status.cluster_id);
+    let (clusters, are_hidden) = match (&nodes, &peers) {
+        (Some(nodes), Some(peers)) => (clusters::all(offloading.as_ref(), nodes, peers), false),
+        // Who looks after a namespace need not see the clusters: the offloading says of each what became of it.
+        _ => (clusters::told(offloading.as_ref(), &peers::names(peers.iter().flatten())), true),
+    };
+    let explained = Explained::of(namespace, offloading.as_ref(), own_id.as_deref(), clusters);
+    Ok(Explained { are_hidden, ..explained })
 }
 
 impl Explained {
@@ -109,12 +119,17 @@ impl Explained {
             selector: spec.map(|spec| selector::text::text(&spec.cluster_selector())),
             phase: offloading.and_then(offloading::state).map(offloading::phase),
             clusters,
+            are_hidden: false,
             problems: unnamed.or(summary).into_iter().collect(),
         }
     }
 
     fn text(&self) -> String {
         let mut text = self.head();
+        if self.clusters.is_empty() && self.are_hidden {
+            text.push_str("\nIt says nothing of other clusters, and you may not see which ones there are.\n");
+            return text;
+        }
         if self.clusters.is_empty() {
             _ = writeln!(text, "\nThere are no other clusters: {}.", peers::nobody());
             return text;

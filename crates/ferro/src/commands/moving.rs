@@ -87,13 +87,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Where to, as it was found.
 struct Place {
     name: String,
+    /// The nodes of this cluster, where pods are to come home and whoever asks may see them.
+    nodes: Option<Vec<Node>>,
     peer: Option<(Node, Option<CurrentMapping>)>,
 }
 
 impl Place {
     async fn find(client: &Client, to: &str, namespace: &str) -> anyhow::Result<Self> {
         if to == HOME {
-            return Ok(Self { name: HOME.to_owned(), peer: None });
+            let nodes = listing::if_allowed(client, "nodes", &ListParams::default()).await?;
+            return Ok(Self { name: HOME.to_owned(), nodes, peer: None });
         }
         let known = peers::list(client).await?;
         let peer = peers::find(&known, to)?;
@@ -108,13 +111,13 @@ impl Place {
             listing::labelled(client, "namespaces on other clusters", &which).await?;
         let ours = maps.into_iter().find(|map| !labels::REPLICATED.is_on(&map.metadata));
         let mapping = ours.and_then(|map| map.status?.current_mapping.remove(namespace));
-        Ok(Self { peer: Some((node.with_context(unused)?, mapping)), name })
+        Ok(Self { peer: Some((node.with_context(unused)?, mapping)), nodes: None, name })
     }
 
     fn destination(&self) -> Destination<'_> {
         match &self.peer {
             Some((node, mapping)) => Destination::Peer { node, mapping: mapping.as_ref() },
-            None => Destination::Home,
+            None => Destination::Home { nodes: self.nodes.as_deref() },
         }
     }
 }
@@ -159,7 +162,7 @@ impl Mover<'_> {
         if let Some(owner) = found::owner(pod) {
             bail!("{owner}");
         }
-        if self.is_there(pod).await? {
+        if self.is_there(pod)? {
             return self.tell(pod, &format!("{name} runs {} already", self.there()));
         }
         let template = PodTemplateSpec { metadata: Some(pod.metadata.clone()), spec: pod.spec.clone() };
@@ -180,14 +183,17 @@ impl Mover<'_> {
         self.args.show.object(moved, || table::aligned(&[head, row]), sentence)
     }
 
-    async fn is_there(&self, pod: &Pod) -> anyhow::Result<bool> {
+    fn is_there(&self, pod: &Pod) -> anyhow::Result<bool> {
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) else { return Ok(false) };
         if let Some((there, _)) = &self.place.peer {
             return Ok(there.name_any() == *node);
         }
-        let which = ListParams::default().labels(&labels::TYPE_VIRTUAL_NODE.selector());
-        let elsewhere: Vec<Node> = listing::labelled(&self.client, "nodes", &which).await?;
-        Ok(elsewhere.iter().all(|other| other.name_any() != *node))
+        let nodes = self.place.nodes.as_ref().with_context(|| {
+            "cannot see whether the pod is at home already; ask an administrator for the right to list nodes"
+        })?;
+        let is_its_own =
+            |other: &Node| other.name_any() == *node && labels::TYPE_VIRTUAL_NODE.is_on(&other.metadata);
+        Ok(!nodes.iter().any(is_its_own))
     }
 
     fn there(&self) -> String {

@@ -67,18 +67,23 @@ pub(crate) struct Args {
     kube: KubeArgs,
 }
 
-/// What a namespace is called elsewhere, as a person says it.
+/// What a namespace is called elsewhere, as a person says it; or as the object does.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Mapping {
+    #[value(alias = "DefaultName")]
     DefaultName,
+    #[value(aliases = ["EnforceSameName", "enforce-same-name"])]
     SameName,
 }
 
-/// Where pods may run, as a person says it.
+/// Where pods may run, as a person says it; or as the object does.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Pods {
+    #[value(alias = "LocalAndRemote")]
     LocalAndRemote,
+    #[value(alias = "Local")]
     Local,
+    #[value(alias = "Remote")]
     Remote,
 }
 

@@ -1,11 +1,14 @@
 //! `ferro pods`: where the pods of offloaded namespaces run, and by which addresses they are known here and there.
 
-use std::collections::BTreeMap;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ferro_api::discovery::{ForeignCluster, NetworkState};
 use ferro_api::names::labels;
 use ferro_api::net::TunnelEndpoint;
-use ferro_core::network::{Translation, pod_names};
+use ferro_core::network::pod_names;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
@@ -15,10 +18,12 @@ use serde_json::json;
 
 use crate::kube_args::KubeArgs;
 use crate::kube_errors::Explain as _;
+use crate::offloading::Seen;
 use crate::output::{self, Format, View};
 use crate::peers::{self, Names};
 use crate::table::{self, NOTHING};
 use crate::{listing, network, offloading};
+use status::status;
 
 /// What stands for this cluster.
 const HOME: &str = "(home)";
@@ -67,11 +72,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         match args.output {
             Some(View::Json) => output::print_value(&json!(rows), Format::Json),
             Some(View::Yaml) => output::print_value(&json!(rows), Format::Yaml),
-            Some(View::Wide) | None if rows.is_empty() => output::line(
-                "no pod is in a namespace that uses other clusters; begin with: ferro offload NAMESPACE",
-            ),
+            Some(View::Wide) | None if rows.is_empty() => {
+                output::line(&nothing(&client, args.namespace.as_deref()).await?)
+            }
             Some(View::Wide) | None => output::print(text(&rows, &pods).as_bytes()),
         }
+    })
+}
+
+/// Why there is nothing to list.
+async fn nothing(client: &Client, namespace: Option<&str>) -> anyhow::Result<String> {
+    let Some(namespace) = namespace else {
+        let why = "no pod is in a namespace that uses other clusters; begin with: ferro offload NAMESPACE";
+        return Ok(why.to_owned());
+    };
+    Ok(match offloading::namespace(client, namespace).await? {
+        Seen::Missing => format!("there is no namespace {namespace}; see 'kubectl get namespaces'"),
+        Seen::There { .. } | Seen::Hidden => format!("there are no pods in the namespace {namespace}"),
     })
 }
 
@@ -97,6 +114,8 @@ struct Places {
     nodes: BTreeMap<String, String>,
     tunnels: Vec<TunnelEndpoint>,
     names: Names,
+    /// The clusters with which somebody else joins the networks.
+    external: BTreeSet<String>,
 }
 
 impl Places {
@@ -104,10 +123,14 @@ impl Places {
         let which = ListParams::default().labels(&labels::TYPE_VIRTUAL_NODE.selector());
         let nodes: Vec<Node> = listing::labelled(client, "nodes", &which).await?;
         let id = |node: &Node| Some((node.name_any(), labels::REMOTE_ID.of(&node.metadata)?.to_owned()));
+        // Whoever may not list them sees the identifiers of their clusters instead.
+        let all = ListParams::default();
+        let peers = listing::if_allowed::<ForeignCluster>(client, "peers", &all).await?.unwrap_or_default();
         Ok(Self {
             nodes: nodes.iter().filter_map(id).collect(),
             tunnels: network::tunnels(client).await?,
-            names: peers::known_names(client).await?,
+            names: peers::names(&peers),
+            external: external(&peers),
         })
     }
 
@@ -116,7 +139,7 @@ impl Places {
         let cluster = node.as_ref().and_then(|node| self.nodes.get(node));
         let here: Option<IpAddr> =
             pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()).and_then(|ip| ip.parse().ok());
-        let there = cluster.and_then(|id| self.view(id)).zip(here).and_then(|(view, ip)| view.outward(ip));
+        let there = cluster.zip(here).and_then(|(id, ip)| self.there(id, ip));
         Row {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -128,23 +151,24 @@ impl Places {
         }
     }
 
-    fn view(&self, id: &str) -> Option<Translation> {
-        self.tunnels.iter().find(|tunnel| tunnel.spec.cluster_id == id).and_then(pod_names)
+    /// What an address of a pod here is on the cluster with this identifier.
+    fn there(&self, id: &str, here: IpAddr) -> Option<IpAddr> {
+        // Without tunnels of ours nobody gives pods other names.
+        if self.external.contains(id) {
+            return Some(here);
+        }
+        let tunnel = self.tunnels.iter().find(|tunnel| tunnel.spec.cluster_id == id)?;
+        pod_names(tunnel)?.outward(here)
     }
 }
 
-/// As kubectl says it: what a container waits for or ended with, else the phase.
-fn status(pod: &Pod) -> String {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return "Terminating".to_owned();
-    }
-    let Some(status) = &pod.status else { return "Pending".to_owned() };
-    let mut containers = status.container_statuses.iter().flatten();
-    let waits = containers.find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
-    waits
-        .or_else(|| status.reason.clone())
-        .or_else(|| status.phase.clone())
-        .unwrap_or_else(|| "Pending".to_owned())
+/// The identifiers of the clusters with which somebody else joins the networks.
+fn external(peers: &[ForeignCluster]) -> BTreeSet<String> {
+    let is_external = |peer: &&ForeignCluster| {
+        let network = peer.status.as_ref().and_then(|status| status.network.as_ref());
+        network.is_some_and(|network| network.state == NetworkState::External)
+    };
+    peers.iter().filter(is_external).filter_map(peers::cluster_id).map(str::to_owned).collect()
 }
 
 fn text(rows: &[Row], pods: &[Pod]) -> String {
@@ -171,6 +195,7 @@ fn text(rows: &[Row], pods: &[Pod]) -> String {
 mod tests {
     use super::*;
     use crate::network::tests::{TURIN, tunnel};
+    use crate::peers::tests::peer;
 
     fn pod(node: &str, ip: &str, waits: Option<&str>) -> Pod {
         let state = waits.map_or(json!({"running": {}}), |reason| json!({"waiting": {"reason": reason}}));
@@ -187,6 +212,7 @@ mod tests {
             nodes: [("liqo-turin".to_owned(), TURIN.to_owned())].into(),
             tunnels: vec![tunnel(&json!({"status": "connected"}))],
             names: [(TURIN.to_owned(), "turin-1".to_owned())].into(),
+            external: BTreeSet::new(),
         }
     }
 
@@ -200,6 +226,21 @@ mod tests {
         assert_eq!((row.cluster.as_deref(), row.status.as_str()), (Some("turin-1"), "Running"));
         let row = places().row(&pod("rome-1", "10.244.0.7", None));
         assert_eq!((row.cluster, row.address_there), (None, None));
+    }
+
+    #[test]
+    fn where_somebody_else_joins_the_networks_a_pod_has_the_same_address_there() {
+        let identity = json!({"clusterIdentity": {"clusterID": TURIN, "clusterName": "turin"}});
+        let peers = [
+            peer("turin-1", &identity, &json!({"network": {"state": "External"}})),
+            peer("milan-1", &json!({}), &json!({"network": {"state": "External"}})),
+        ];
+        let places = Places { tunnels: Vec::new(), external: external(&peers), ..places() };
+        let row = places.row(&pod("liqo-turin", "10.244.0.9", None));
+        let address: Option<IpAddr> = "10.244.0.9".parse().ok();
+        assert_eq!((row.address_here, row.address_there), (address, address));
+        let unknown = Places { external: BTreeSet::new(), ..places };
+        assert_eq!(unknown.row(&pod("liqo-turin", "10.244.0.9", None)).address_there, None);
     }
 
     #[test]

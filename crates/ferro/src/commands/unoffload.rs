@@ -1,6 +1,8 @@
 //! `ferro unoffload`: takes a namespace off all other clusters.
 
+use anyhow::bail;
 use ferro_api::names::{annotations, labels};
+use ferro_api::offloading::NamespaceOffloading;
 use ferro_core::offloading::OFFLOADING;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
@@ -60,6 +62,14 @@ async fn unoffload(args: &Args) -> anyhow::Result<()> {
     if before.is_none() && !labelled {
         return output::line(&format!("{namespace} uses no other cluster: nothing to do"));
     }
+    if matches!(seen, Seen::Hidden) && before.as_ref().is_some_and(is_made_by_label) {
+        bail!(
+            "the label {} of the namespace {namespace} would make it again, and you may not take it off; ask whoever looks \
+             after the namespace to do so: kubectl label namespace {namespace} {}-",
+            labels::ENABLED.key(),
+            labels::ENABLED.key()
+        );
+    }
     let loss = volumes::lost_with_namespace(&client, namespace).await?;
     args.force.confirm(&warning(namespace), loss.as_deref())?;
     let deadline = Deadline::after(args.patience.timeout);
@@ -82,6 +92,10 @@ async fn unoffload(args: &Args) -> anyhow::Result<()> {
     };
     let table = || offloading::table(std::slice::from_ref(&offloading), &names, true, Timestamp::now());
     args.show.object(&offloading, table, &said)
+}
+
+fn is_made_by_label(offloading: &NamespaceOffloading) -> bool {
+    annotations::CREATED_BY_LABEL.of(&offloading.metadata) == Some("true")
 }
 
 /// Takes off the label that would make the object again.

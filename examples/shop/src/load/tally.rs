@@ -58,7 +58,9 @@ impl Tally {
         self.summary.orders += 1;
         self.now_times.push(milliseconds);
         self.times.push(milliseconds);
-        self.summary.pause = self.summary.pause.max(ended - self.last_order);
+        let pause = ended - self.last_order;
+        self.now.pause = self.now.pause.max(pause);
+        self.summary.pause = self.summary.pause.max(pause);
         self.last_order = self.last_order.max(ended);
     }
 
@@ -80,8 +82,10 @@ impl Tally {
     pub(super) fn second(&mut self) -> Second {
         let second = self.now.second + 1;
         let latency = Latency::of(std::mem::take(&mut self.now_times));
+        #[expect(clippy::cast_precision_loss, reason = "nobody orders for so long")]
+        let pause = self.now.pause.max(second as f64 - self.last_order);
         let now = std::mem::replace(&mut self.now, Second { second, ..Second::default() });
-        Second { second, latency, ..now }
+        Second { second, pause, latency, ..now }
     }
 
     /// Customers and keys of orders that may have been taken or not.
@@ -117,6 +121,7 @@ mod tests {
         let second = tally.second();
         assert_eq!((second.second, second.orders, second.failed), (1, 2, 0));
         assert_eq!((second.by["front"]["a"], second.by["front"]["b"]), (1, 1));
+        assert!((second.pause - 0.7).abs() < 0.01, "{second:?}");
         let failed = || Err(Setback::Failed("nobody picks up".into()));
         assert!(matches!(tally.add(visited(begin, 1000, 4000, failed()), begin), Some(Line::Failed(_))));
         tally.add(visited(begin, 2000, 5500, failed()), begin);
@@ -124,6 +129,7 @@ mod tests {
         assert_eq!(tally.unknown().len(), 2);
         let second = tally.second();
         assert_eq!((second.second, second.orders, second.failed), (2, 1, 2));
+        assert!((second.pause - 6.0).abs() < 0.01, "{second:?}");
         let summary = tally.summary(Duration::from_secs(7));
         assert_eq!((summary.orders, summary.failed, summary.wrong), (3, 2, 0));
         assert!((summary.failing - 1.0).abs() < 0.01 && (summary.pause - 6.0).abs() < 0.01, "{summary:?}");

@@ -2,9 +2,10 @@
 
 use ferro_api::discovery::{ForeignCluster, PeeringState};
 use ferro_api::names::labels;
-use ferro_api::offloading::NamespaceOffloading;
+use ferro_api::offloading::{NamespaceOffloading, condition};
 use ferro_core::selector::Selector;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
@@ -50,6 +51,33 @@ pub(super) fn all(
 ) -> Vec<OfCluster> {
     let mut all: Vec<_> = peers.iter().map(|peer| one(offloading, nodes, peer)).collect();
     all.sort_by_key(|cluster| cluster.selection == Selection::NoNode);
+    all
+}
+
+/// The clusters that an offloading speaks of, and what it says of each.
+pub(super) fn told(offloading: Option<&NamespaceOffloading>, names: &peers::Names) -> Vec<OfCluster> {
+    let status = offloading.and_then(|offloading| offloading.status.as_ref());
+    let all = status.iter().flat_map(|status| &status.remote_namespaces_conditions);
+    let mut all: Vec<_> = all
+        .filter_map(|(id, conditions)| {
+            let name = names.get(id).unwrap_or(id);
+            let seat = offloading::seat_on(offloading?, id, name)?;
+            let is_required =
+                |one: &Condition| one.type_ == condition::OFFLOADING_REQUIRED && one.status == "True";
+            let is_selected = conditions.iter().any(is_required);
+            let why =
+                if seat.is_ready { use_of(offloading?.spec.pod_offloading_strategy()) } else { seat.message };
+            Some(OfCluster {
+                cluster: name.clone(),
+                cluster_id: Some(id.clone()),
+                node: None,
+                selection: if is_selected { Selection::Selected } else { Selection::NotSelected },
+                state: Some(seat.state.to_owned()),
+                why: vec![why.to_owned()],
+            })
+        })
+        .collect();
+    all.sort_by(|one, other| one.cluster.cmp(&other.cluster));
     all
 }
 
@@ -136,7 +164,7 @@ impl OfCluster {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{Selection, all};
+    use super::{Selection, all, told};
     use crate::offloading::tests::{MILAN, TURIN, half, offloading};
     use crate::peers::tests::peer;
     use ferro_api::discovery::ForeignCluster;
@@ -190,6 +218,21 @@ pub(super) mod tests {
         assert_eq!(all[3].why, ["this cluster does not use paris; to do so: ferro peer paris"]);
         let rows = all[2].rows();
         assert_eq!((rows.len(), rows[0][0].as_str(), rows[1][0].as_str()), (2, "oslo", ""));
+    }
+
+    #[test]
+    fn who_may_not_see_the_clusters_is_told_what_the_offloading_says() {
+        let shop = offloading("shop", &json!({}), &half());
+        let names = [(TURIN.to_owned(), "turin".to_owned())].into();
+        let all = told(Some(&shop), &names);
+        let turin = all.iter().find(|one| one.cluster == "turin").unwrap();
+        assert_eq!(
+            (turin.selection, turin.why[0].as_str()),
+            (Selection::Selected, "pods may run there and here")
+        );
+        let milan = all.iter().find(|one| one.cluster == MILAN).unwrap();
+        assert_eq!(milan.why, ["milan has a namespace of that name"]);
+        assert!(told(None, &names).is_empty());
     }
 
     #[test]

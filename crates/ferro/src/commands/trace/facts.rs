@@ -108,9 +108,15 @@ async fn of_service(client: &Client, object: &ServiceObject, port: Option<String
     Ok(Target::Service(service(object, &slices.items, port)))
 }
 
+/// Its own addresses, and those by which it is reached from outside: on a node all of them lead to its endpoints.
 fn own_ips(service: &ServiceObject) -> Vec<IpAddr> {
-    let ips = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
-    ips.filter_map(|ip| ip.parse().ok()).collect()
+    let spec = service.spec.as_ref();
+    let own = spec.and_then(|spec| spec.cluster_ips.as_deref()).unwrap_or_default();
+    let external = spec.and_then(|spec| spec.external_ips.as_deref()).unwrap_or_default();
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    let outside = ingress.iter().filter_map(|ingress| ingress.ip.as_ref());
+    own.iter().chain(external).chain(outside).filter_map(|ip| ip.parse().ok()).collect()
 }
 
 fn service(object: &ServiceObject, slices: &[EndpointSlice], port: Option<String>) -> Service {
@@ -131,6 +137,11 @@ fn service(object: &ServiceObject, slices: &[EndpointSlice], port: Option<String
         ports: ports.filter_map(|port| Some((u16::try_from(port.port).ok()?, port.name.clone()))).collect(),
         ready: addresses.iter().filter(|(_, ready)| **ready).map(|(ip, _)| *ip).collect(),
         unready: addresses.values().filter(|ready| !**ready).count(),
+        stands_for: object
+            .spec
+            .as_ref()
+            .filter(|spec| spec.type_.as_deref() == Some("ExternalName"))
+            .and_then(|spec| spec.external_name.clone()),
     }
 }
 
@@ -161,6 +172,16 @@ mod tests {
         assert_eq!((found.name.as_str(), found.ips.as_slice()), ("shop/web", [ip("10.96.0.9")].as_slice()));
         assert_eq!(found.ready, [ip("10.0.0.5"), ip("10.244.0.9")]);
         assert_eq!((found.unready, found.ports), (1, vec![(80, Some("http".to_owned()))]));
+        let balanced = from_value(
+            json!({"metadata": {}, "spec": {"clusterIPs": ["10.96.0.9"], "externalIPs": ["192.0.2.1"]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}, {"hostname": "a.example.org"}]}}}),
+        )
+        .unwrap();
+        assert_eq!(service(&balanced, &[], None).ips, ["10.96.0.9", "192.0.2.1", "192.0.2.2"].map(ip));
+        let named =
+            json!({"metadata": {}, "spec": {"type": "ExternalName", "externalName": "db.example.org"}});
+        let named = service(&from_value(named).unwrap(), &[], None);
+        assert_eq!(named.stands_for.as_deref(), Some("db.example.org"));
         let headless = from_value(json!({"metadata": {}, "spec": {"clusterIPs": ["None"]}})).unwrap();
         assert!(service(&headless, &[], None).ips.is_empty());
     }
