@@ -14,7 +14,7 @@ build: setup
 demo: root build
 	$(RIG) build
 	target/debug/demo
-	$(if $(KEEP),,scripts/nothing-left)
+	$(if $(filter-out 0,$(KEEP)),,scripts/nothing-left)
 
 ## test: all tests, on real clusters too
 test: root
@@ -33,7 +33,7 @@ soak: root build
 lint: setup
 	scripts/lint
 
-## bench: figures of optimised programs, each beside a goal
+## bench: figures of optimised programs, beside its goal each that has one
 bench: root
 	cargo build --quiet --release --package ferro --package rig --package testbox --bin bench --bin ferro --bin rig --bin testbox
 	target/release/rig build

@@ -31,7 +31,7 @@ pub async fn define_kinds(cluster: &Cluster) -> Result<()> {
             .patch(&definition.name_any(), &PatchParams::apply("rig"), &Patch::Apply(&definition))
             .await?;
     }
-    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]).await?;
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"]).await?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::tools::Programs;
 /// Image that holds a pod's namespaces open; the kubelet and containerd must agree on it.
 pub const PAUSE_IMAGE: &str = "rig/pause:1";
 /// How long an audit log grows before it is begun anew; the one before it is kept.
-const AUDIT_MEGABYTES: u32 = 200;
+const AUDIT_MEGABYTES: u32 = 1000;
 
 /// One process of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -67,14 +67,14 @@ impl Drop for Archive {
 
 /// Installs ferro as a user would, under the name that the rig has for the cluster.
 pub async fn install(cluster: &Cluster, settings: &[&str]) -> Result<()> {
-    let arguments = ["install", "--cluster-name", &cluster.plan.name, "--wait", "--timeout", "180s"];
+    let arguments = ["install", "--cluster-name", &cluster.plan.name, "--wait", "--timeout", "300s"];
     ferro(cluster, &[&arguments[..], settings].concat()).await.map(drop)
 }
 
 /// As long as a test waits for anything; a person would not.
 fn patience(arguments: &[&str]) -> Option<&'static str> {
     let waits = arguments.contains(&"--wait") && !arguments.contains(&"--timeout");
-    waits.then_some("--timeout=240s")
+    waits.then_some("--timeout=300s")
 }
 
 /// Runs ferro as a user of this cluster would, and gives what it printed.

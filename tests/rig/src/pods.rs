@@ -16,6 +16,8 @@ use crate::wait::eventually;
 pub const PORT: u16 = 8080;
 /// What is asked over UDP, and comes back with the answer.
 const QUESTION: &str = "who-are-you";
+/// So many seconds who asks once waits for the answer: machines are shared, and slowness is no failure.
+const PATIENCE: u32 = 60;
 
 /// Starts a caller and an echo server on every node.
 pub async fn start(cluster: &Cluster) -> Result<()> {
@@ -80,7 +82,7 @@ async fn start_each(cluster: &Cluster, kinds: &[(&str, Manifest<'_>)]) -> Result
     }
     cluster.apply(&manifests.join("---")).await?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let wait = ["wait", "--for=condition=Ready", "--timeout=180s"];
+    let wait = ["wait", "--for=condition=Ready", "--timeout=300s"];
     cluster.kubectl(&[&wait[..], &names].concat()).await.map(drop)
 }
 
@@ -226,15 +228,16 @@ impl<'a> Caller<'a> {
 
     /// Asks the server at that address or name over TCP, so many times.
     pub async fn ask(&self, host: impl fmt::Display, times: usize) -> Result<Vec<Answer>> {
-        let script =
-            format!("for n in $(seq {times}); do testbox get http://{host}:{PORT}/ || exit; echo; done");
+        let get = format!("testbox get -T {PATIENCE} http://{host}:{PORT}/");
+        let script = format!("for n in $(seq {times}); do {get} || exit; echo; done");
         let said = self.run(&["sh", "-c", &script]).await?;
         said.lines().map(|line| self.read(line)).collect()
     }
 
-    /// Asks it over UDP. It is asked once: who loses a datagram is found out.
+    /// Asks it over UDP. It is asked once: who loses a datagram is found out, however long is waited.
     pub async fn ask_by_datagram(&self, host: impl fmt::Display) -> Result<Answer> {
-        let said = self.run(&["testbox", "datagram", &format!("{host}:{PORT}"), QUESTION]).await?;
+        let (patience, to) = (PATIENCE.to_string(), format!("{host}:{PORT}"));
+        let said = self.run(&["testbox", "datagram", "-T", &patience, &to, QUESTION]).await?;
         let answer = self.read(&said)?;
         ensure!(answer.payload.as_deref() == Some(QUESTION), "{self} asked {host} over UDP: {answer:?}");
         Ok(answer)

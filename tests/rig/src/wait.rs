@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use tokio::runtime::Runtime;
 
 /// How long a test waits for what should take seconds: the machines are shared, and slowness is not a failure.
-pub const GENEROUSLY: Duration = Duration::from_mins(3);
+pub const GENEROUSLY: Duration = Duration::from_mins(5);
 /// How long it waits between two looks at least; looking oftener takes the time of what it waits for.
 pub const GLANCE: Duration = Duration::from_millis(200);
 

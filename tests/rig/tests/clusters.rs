@@ -97,14 +97,14 @@ fn shell_pod(cluster: &Cluster, name: &str, number: usize) -> String {
 async fn with_echo(name: &str) -> Result<&'static Cluster> {
     let cluster = topology().await?.cluster(name)?;
     cluster.apply(&echo(name)).await?;
-    cluster.kubectl(&["rollout", "status", "deployment/echo", "--timeout=180s"]).await?;
+    cluster.kubectl(&["rollout", "status", "deployment/echo", "--timeout=300s"]).await?;
     Ok(cluster)
 }
 
 async fn with_shell(cluster: &Cluster, name: &str, number: usize) -> Result<()> {
     cluster.apply(&shell_pod(cluster, name, number)).await?;
     cluster
-        .kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"])
+        .kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=300s"])
         .await
         .map(drop)
 }
@@ -209,7 +209,7 @@ fn a_claim_binds_and_its_data_is_there_on_the_other_node() -> Result<()> {
             .apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: default}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}}\n")
             .await?;
         cluster
-            .kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=180s"])
+            .kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/data", "--timeout=300s"])
             .await?;
         for (name, number, script) in
             [("writer", 1, "echo kept > /data/file"), ("reader", 2, "cat /data/file")]
@@ -220,7 +220,7 @@ fn a_claim_binds_and_its_data_is_there_on_the_other_node() -> Result<()> {
                     "wait",
                     "--for=jsonpath={.status.phase}=Succeeded",
                     &format!("pod/{name}"),
-                    "--timeout=180s",
+                    "--timeout=300s",
                 ])
                 .await?;
         }
@@ -365,7 +365,7 @@ fn a_docker_archive_from_anywhere_is_loaded_into_every_node() -> Result<()> {
                 ))
                 .await?;
             let done = "--for=jsonpath={.status.phase}=Succeeded";
-            cluster.kubectl(&["wait", done, &format!("pod/{name}"), "--timeout=180s"]).await?;
+            cluster.kubectl(&["wait", done, &format!("pod/{name}"), "--timeout=300s"]).await?;
         }
         Ok(())
     })

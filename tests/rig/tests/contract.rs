@@ -27,7 +27,7 @@ async fn cluster() -> Result<&'static Cluster> {
         ensure!(lines == ferro_api::crds().len(), "{lines} definitions were applied");
         topology
             .cluster("a")?
-            .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"])
+            .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"])
             .await?;
         Ok(topology)
     };

@@ -41,7 +41,7 @@ async fn start(name: &str) -> Result<Topology> {
                 .patch(&definition.name_any(), &PatchParams::apply("test"), &Patch::Apply(&definition))
                 .await?;
         }
-        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]).await?;
+        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"]).await?;
     }
     Ok(topology)
 }

@@ -26,7 +26,7 @@ const AUTH_PORT: u16 = 30443;
 async fn installed() -> Result<Topology> {
     let topology = Topology::up("roles", vec![ClusterSpec { nodes: 2, ..ClusterSpec::named("a") }]).await?;
     installation::load(&topology).await?;
-    ferro(topology.cluster("a")?, &["install", "--cluster-name", "rome", "--wait", "--timeout", "180s"])
+    ferro(topology.cluster("a")?, &["install", "--cluster-name", "rome", "--wait", "--timeout", "300s"])
         .await?;
     Ok(topology)
 }
@@ -86,12 +86,12 @@ fn an_installed_cluster_has_an_identity_proves_it_and_announces_it() -> Result<(
             ])
             .await?;
         cluster
-            .kubectl(&["-n", "liqo", "rollout", "status", "deployment/ferro-controller", "--timeout=180s"])
+            .kubectl(&["-n", "liqo", "rollout", "status", "deployment/ferro-controller", "--timeout=300s"])
             .await?;
         let (again, _) = eventually("the auth service answers", || ids(cluster)).await?;
         ensure!(again == pin && cluster_id(cluster).await? == id, "it has become another cluster");
 
-        ferro(cluster, &["uninstall", "--yes", "--wait", "--timeout", "180s"]).await?;
+        ferro(cluster, &["uninstall", "--yes", "--wait", "--timeout", "300s"]).await?;
         let left = cluster.kubectl(&["get", "namespaces", "-o", "name"]).await?;
         ensure!(!left.contains("namespace/liqo"), "{left}");
         Ok(())

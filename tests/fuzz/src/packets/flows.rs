@@ -1,7 +1,7 @@
 //! What leaves and what arrives, and which of it is an answer: held against the plainest table there could be.
 
 use std::collections::HashMap;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ferro_fabric::dataplane::Flows;
@@ -16,6 +16,8 @@ const MOST: usize = 48;
 const TICK: Duration = Duration::from_secs(4);
 const LONG: u32 = 24 * 60 * 15;
 const SHORT: u32 = 3 * 15;
+/// For how many of them any packet of a connection makes it known.
+const GRACE: u32 = 2 * 15;
 /// Of TCP.
 const ACK: u8 = 0x10;
 
@@ -25,8 +27,6 @@ enum State {
     Begun,
     GoesOn,
     Ended,
-    /// It had ended so long ago that it may be forgotten, and something came behind it.
-    EndedOrNot,
 }
 
 /// What is expected of the table.
@@ -37,29 +37,25 @@ struct Expected {
 }
 
 impl Expected {
+    /// Whether a packet that leaves is noted.
+    fn notes(&self, flow: Flow, stage: Stage) -> bool {
+        stage == Stage::Begins || self.now < GRACE || self.knows(flow)
+    }
+
     fn note(&mut self, flow: Flow, stage: Stage) {
-        let before = self.noted.get(&flow).map(|(state, then)| (*state, self.now - then));
-        let after = match (stage, before) {
+        let after = match (stage, self.noted.get(&flow)) {
             (Stage::Begins, _) => State::Begun,
-            (Stage::Ends, _) => State::Ended,
             // Of the last packets of a connection some come behind its end.
-            (Stage::GoesOn, Some((State::Ended, age))) if age <= SHORT => State::Ended,
-            (Stage::GoesOn, Some((State::Ended | State::EndedOrNot, _))) => State::EndedOrNot,
+            (Stage::Ends, _) | (Stage::GoesOn, Some((State::Ended, _))) => State::Ended,
             (Stage::GoesOn, Some((State::Begun | State::GoesOn, _)) | None) => State::GoesOn,
         };
         self.noted.insert(flow, (after, self.now));
     }
 
-    /// Whether it must be known, or must not be; none where both are right.
-    fn knows(&self, flow: Flow) -> Option<bool> {
-        let Some((state, then)) = self.noted.get(&flow) else { return Some(false) };
-        let life: RangeInclusive<u32> = match state {
-            State::Begun | State::Ended => SHORT..=SHORT,
-            State::GoesOn => LONG..=LONG,
-            State::EndedOrNot => SHORT..=LONG,
-        };
-        let age = self.now - then;
-        (age <= *life.start() || age > *life.end()).then_some(age <= *life.start())
+    /// Whether it is known.
+    fn knows(&self, flow: Flow) -> bool {
+        let life = |state: &State| if *state == State::GoesOn { LONG } else { SHORT };
+        self.noted.get(&flow).is_some_and(|(state, then)| self.now - then <= life(state))
     }
 }
 
@@ -85,8 +81,8 @@ pub fn flows(mut data: &[u8]) -> Read {
         if head & 0x4000 == 0 {
             leave(packet, &header, &flows, &mut expected);
         } else if let Some(flow) = Flow::answered(packet, &header) {
-            let (has, right) = (flows.has(flow), expected.knows(flow));
-            assert!(right.is_none_or(|right| has == right), "{flow:?} is known: {has}");
+            let has = flows.has(flow);
+            assert_eq!(has, expected.knows(flow), "{flow:?}");
             is_answered = is_answered.or(has.then_some(()));
         }
     }
@@ -99,10 +95,14 @@ fn leave(packet: &[u8], header: &Header, flows: &Flows, expected: &mut Expected)
         let header = Header::parse(&answer).map_err(|_| answer.escape_ascii().to_string());
         assert_eq!(header.map(|header| Flow::answered(&answer, &header)), Ok(Some(flow)));
     }
+    if expected.notes(flow, stage) {
+        expected.note(flow, stage);
+        expected.note(flow.of_both(), Stage::Begins);
+    }
     flows.note(flow, stage);
-    expected.note(flow, stage);
-    expected.note(flow.of_both(), Stage::Begins);
-    assert!(flows.has(flow) && flows.has(flow.of_both()));
+    for flow in [flow, flow.of_both()] {
+        assert_eq!(flows.has(flow), expected.knows(flow), "{flow:?}");
+    }
 }
 
 /// Where the addresses are.

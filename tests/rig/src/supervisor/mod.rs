@@ -31,6 +31,9 @@ use crate::tools::{Programs, RUN_GIB, Tools, require_room};
 
 /// How long the supervisor waits for a first or a next client while it has nothing to keep.
 const IDLE: Duration = Duration::from_secs(5);
+/// How many files a user may have that tell about changes of others. A cluster of two nodes has thirty, and a kubelet that
+/// gets none ends again and again; the kernel's own limit is 128.
+const WATCHERS: (&str, u32) = ("/proc/sys/fs/inotify/max_user_instances", 1024);
 
 struct Supervisor {
     /// Folder of this rig.
@@ -55,6 +58,7 @@ struct State {
 /// Serves until nothing is left to do, then removes every trace of the rig.
 pub async fn serve(instance: &Path) -> Result<()> {
     let programs = Tools::cache()?.check()?;
+    let_many_watch()?;
     mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), Some(c"mode=755"))
         .context("cannot make a private /run")?;
     let lan = lan::create().await?;
@@ -72,6 +76,17 @@ pub async fn serve(instance: &Path) -> Result<()> {
     Group::new(instance.file_name().unwrap_or_default()).sweep()?;
     std::fs::remove_dir_all(instance).with_context(|| format!("cannot remove {}", instance.display()))?;
     forget(instance);
+    Ok(())
+}
+
+/// Raises a limit of the machine that is too low. It counts for all rigs together, so that none of them takes it back.
+fn let_many_watch() -> Result<()> {
+    let (limit, enough) = WATCHERS;
+    let present = std::fs::read_to_string(limit).with_context(|| format!("cannot read {limit}"))?;
+    if present.trim().parse::<u32>().is_ok_and(|present| present < enough) {
+        std::fs::write(limit, enough.to_string())
+            .with_context(|| format!("cannot write {enough} to {limit}"))?;
+    }
     Ok(())
 }
 

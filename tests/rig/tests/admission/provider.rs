@@ -65,7 +65,7 @@ impl Provider {
             let how = PatchParams::apply("test");
             definitions.patch(&definition.name_any(), &how, &Patch::Apply(&definition)).await?;
         }
-        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]).await?;
+        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"]).await?;
         cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
         for template in [TENANT_ROLES, TENANT_POLICY] {
             // Rules that an administrator adds are between lines of their own, and there are none.

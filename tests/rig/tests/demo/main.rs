@@ -11,13 +11,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rig::topology::built;
+use rig::plan::ClusterSpec;
+use rig::topology::{self, Topology, built};
 use rig::traces::{Traces, no_file_is_left, quiet_machine};
 use rig::wait::{block_on, eventually};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// What shells expect of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
+/// The rig of a demo that stays.
+const KEPT: &str = "demo";
 /// So long a demo may take where all is built.
 const WARM: Duration = Duration::from_mins(4);
 
@@ -81,6 +84,8 @@ fn archives() -> Result<BTreeSet<String>> {
 #[test]
 fn nothing_is_left_of_a_demo_however_it_ends() -> Result<()> {
     let before = Before { traces: quiet_machine()?, archives: archives()? };
+    none_begins_beside_one_that_was_kept()?;
+    before.is_again("beside one that was kept")?;
     for moment in moments() {
         is_cut_short(&moment)?;
         before.is_again(&format!("interrupted when it said {:?}", moment.said))?;
@@ -103,6 +108,21 @@ fn demo(keep: &str) -> Result<Command> {
     let mut demo = Command::new(built("demo")?);
     demo.env("KEEP", keep).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(demo)
+}
+
+/// Whether the next one is to stay or not: it says how to end the one that was kept.
+fn none_begins_beside_one_that_was_kept() -> Result<()> {
+    let bare = ClusterSpec { bare: true, ..ClusterSpec::named("a") };
+    block_on(Topology::keep(KEPT, vec![bare], |_: &str, _: &str| {}))?;
+    let begun = ["", "1"].map(|keep| demo(keep).and_then(|mut demo| Ok(demo.output()?)));
+    block_on(topology::end(KEPT))?;
+    for ended in begun {
+        let ended = ended?;
+        let complaint = String::from_utf8_lossy(&ended.stderr);
+        ensure!(!ended.status.success(), "it begins: {complaint}");
+        ensure!(complaint.contains(&format!("rig --rig {KEPT} down")), "{complaint}");
+    }
+    Ok(())
 }
 
 /// As by Ctrl-C, which goes to all that was started together.

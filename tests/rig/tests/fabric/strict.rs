@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
+use ferro_api::net::IpamStorage;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use rig::pods::{Caller, Echo, Found, PORT};
-use rig::tunnels::external_view;
+use rig::tunnels::{external_view, seen};
 use rig::wait::eventually;
 use serde_json::json;
 
@@ -19,8 +20,6 @@ use crate::settings;
 
 /// Of the servers, of DNS, of the address manager, of the roles' health, of kubelets, and of a shell.
 const PORTS: [u16; 6] = [PORT, 53, 6000, 9440, 10250, 22];
-/// So many addresses of the external network are tried from its beginning, whether they stand for somebody or not.
-const FIRST: usize = 16;
 
 /// The second of two closes itself up to what its address manager has published: processes of its nodes, and then a pod,
 /// too, until it is taken back. Its pods still reach the first one. Then it opens again.
@@ -34,9 +33,9 @@ pub async fn hides_what_is_not_published(pair: &Pair<'_>) -> Result<()> {
     let gateway = external_view(&here.tunnel)?.hosts().next().context("there is no external network")?;
     let scan = Scan { scanner, targets: targets(here, there, &processes).await?, gateway };
     let all: BTreeSet<_> = echoes.union(&processes).copied().collect();
-    scan.finds_at_least(&all).await?;
-
     let name = &there.cluster.plan.name;
+    eventually(&format!("{name} is open"), || scan.finds_at_least(&all)).await?;
+
     settings::set(there.cluster, json!({"reach": "strict"})).await?;
     eventually(&format!("{name} hides"), || scan.finds(&processes)).await?;
     let pod = Echo::on(there.cluster, 2).await?.ip;
@@ -107,8 +106,8 @@ async fn processes(here: &Side<'_>, there: &Side<'_>, addresses: &Addresses) -> 
     Ok(found)
 }
 
-/// The names here of all pods there, of the addresses that nodes have among them, and of the first that peers may be
-/// given for others; and what lies beside all these.
+/// The names here of all pods there, of the addresses that nodes have among them, of the gateway, and of all that stand for
+/// something else there, for whichever peer; and what lies beside all these.
 async fn targets(
     here: &Side<'_>,
     there: &Side<'_>,
@@ -116,7 +115,8 @@ async fn targets(
 ) -> Result<BTreeSet<IpAddr>> {
     let pods: Api<Pod> = Api::all(there.cluster.client.clone());
     let mut targets = processes.clone();
-    targets.extend(external_view(&here.tunnel)?.hosts().take(FIRST));
+    targets.extend(external_view(&here.tunnel)?.hosts().next());
+    targets.extend(mapped(here, there).await?);
     for pod in pods.list(&ListParams::default()).await? {
         let in_host_network = pod.spec.and_then(|spec| spec.host_network).unwrap_or_default();
         if let Some(ip) = pod.status.and_then(|status| status.pod_ip).filter(|_| !in_host_network) {
@@ -132,6 +132,20 @@ async fn targets(
     let beside: Vec<_> = targets.iter().flat_map(|ip| [-1, 1].map(|step| neighbour(*ip, step))).collect();
     targets.extend(beside);
     Ok(targets)
+}
+
+/// The names here of all addresses that stand for something there. The first of them is anywhere in the network.
+async fn mapped(here: &Side<'_>, there: &Side<'_>) -> Result<BTreeSet<IpAddr>> {
+    let storages: Api<IpamStorage> = Api::all(there.cluster.client.clone());
+    let mut found = BTreeSet::new();
+    for storage in storages.list(&ListParams::default()).await? {
+        let mappings = storage.spec.endpoint_mappings;
+        // Pods, which stand for themselves, are found otherwise.
+        for (_, mapping) in mappings.into_iter().filter(|(endpoint, mapping)| *endpoint != mapping.ip) {
+            found.insert(seen(mapping.ip.parse()?, external_view(&here.tunnel)?)?);
+        }
+    }
+    Ok(found)
 }
 
 fn neighbour(ip: IpAddr, step: i32) -> IpAddr {

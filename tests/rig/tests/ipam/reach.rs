@@ -31,7 +31,7 @@ fn by_strict_reach_a_pod_waits_for_the_gateway_and_is_open_until_it_is_taken_bac
         .await?;
         stage.handle.reach(Reach::Strict, [].into()).await?;
         let mut controller = stage.client("controller").await?;
-        controller.map_endpoint_ip(map("rome", "10.0.0.10")).await?;
+        Stage::told(&controller, map("rome", "10.0.0.10")).await?;
         ensure!(gateway.rule("rome", "10.0.0.10").is_some(), "it is answered before it works");
         controller.unmap_endpoint_ip(unmap("rome", "10.0.0.9")).await?;
         eventually("the pod is closed", || async {
@@ -64,11 +64,8 @@ fn by_full_reach_nodes_are_published_to_every_peer_until_it_is_another_one() -> 
         stage.restart(Fuse::none()).await?;
         stage.handle.reach(Reach::Full, nodes.into()).await?;
         let mut controller = stage.client("controller").await?;
-        let asked = eventually("the gateway is back", || async {
-            let mut controller = controller.clone();
-            Ok(controller.map_endpoint_ip(map("turin", "172.18.0.3")).await?.into_inner().ip)
-        })
-        .await?;
+        // Once the gateway is back.
+        let asked = Stage::told(&controller, map("turin", "172.18.0.3")).await?;
         ensure!(first.get("172.18.0.3") == Some(&asked), "{asked} is not in {first:?}");
         // A node leaves; then the reach is another one, and what was asked for stays.
         stage.handle.reach(Reach::Full, [nodes[0]].into()).await?;

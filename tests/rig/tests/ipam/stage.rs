@@ -1,13 +1,14 @@
 //! An address manager against a real API server, asked over TLS, with a gateway that only listens.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ferro_api::net::{IpamStorage, NatMapping};
+use ferro_api::proto::ipam::MapRequest;
 use ferro_api::proto::ipam::ipam_client::IpamClient;
-use ferro_core::network::Ipam;
+use ferro_core::network::{Asker, Ipam};
 use ferro_fabric::ipam::client::{self, Channel};
 use ferro_fabric::ipam::{Handle, Metrics, start_counted};
 use ferro_runtime::shutdown::Tasks;
@@ -19,6 +20,7 @@ use rig::addresses::{Listener, Manner, define_kinds, meet, own};
 use rig::fuse::Fuse;
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
+use rig::wait::eventually;
 use tokio::sync::{MutexGuard, OnceCell, watch};
 
 static TOPOLOGY: OnceCell<Topology> = OnceCell::const_new();
@@ -84,6 +86,22 @@ impl Stage {
     pub async fn client(&self, name: &str) -> Result<IpamClient<Channel>> {
         let identity = client::issue(&self.cluster.client, NAMESPACE, name).await?;
         client::ipam(&identity, self.origin()?)
+    }
+
+    /// Asks for an address without a client, as often as it takes.
+    pub async fn map(&self, peer: &str, endpoint: IpAddr) -> Result<IpAddr> {
+        eventually("an address is told", || async {
+            Ok(self.handle.map(Asker::Caller, peer, endpoint).await?)
+        })
+        .await
+    }
+
+    /// The address that a client is told. On a busy machine a gateway may be late, and whoever asked is to ask again.
+    pub async fn told(client: &IpamClient<Channel>, request: MapRequest) -> Result<String> {
+        eventually("an address is told", || async {
+            Ok(client.clone().map_endpoint_ip(request.clone()).await?.into_inner().ip)
+        })
+        .await
     }
 
     pub fn origin(&self) -> Result<http::Uri> {

@@ -40,7 +40,10 @@ fn no_wrong_pod_hears_anything_and_no_first_packet_is_lost_while_mappings_churn(
     block_on(async {
         let hub = Hub::start().await?;
         let endpoint: IpAddr = "10.1.0.5".parse()?;
-        let told = hub.handle.map(Asker::Caller, hub::PEER, endpoint).await?;
+        let told = eventually("an address is told", || async {
+            Ok(hub.handle.map(Asker::Caller, hub::PEER, endpoint).await?)
+        })
+        .await?;
         ensure!(told != old_rule(endpoint)? && hub.external.contains(&told), "A is told {told}");
         let answers = hub.scene.call(told, CALLS, PATIENCE).await?;
         ensure!(answers == endpoint, "{answers} answers at {told}");

@@ -160,7 +160,14 @@ impl Walker {
 
     async fn unmap(&mut self, endpoint: Ipv4Addr) -> Result<()> {
         let request = UnmapRequest { cluster_id: PEER.into(), ip: endpoint.to_string() };
-        self.ipam.unmap_endpoint_ip(request).await.with_context(|| format!("cannot unmap {endpoint}"))?;
+        let mut tries = 0;
+        while let Err(status) = self.ipam.unmap_endpoint_ip(request.clone()).await {
+            tries += 1;
+            // A write may be late on a busy machine; whoever asked is to ask again.
+            if status.code() != Code::Unavailable || tries == TRIES {
+                return Err(status).with_context(|| format!("cannot unmap {endpoint}"));
+            }
+        }
         self.mapped.remove(&endpoint);
         self.tally.unmapped.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -22,7 +22,7 @@ async fn scale(stage: &Stage, replicas: usize) -> Result<()> {
         Ok(())
     })
     .await?;
-    cluster.kubectl(&[&["rollout", "status", "--timeout=120s"][..], &CONTROLLER].concat()).await.map(drop)
+    cluster.kubectl(&[&["rollout", "status", "--timeout=300s"][..], &CONTROLLER].concat()).await.map(drop)
 }
 
 /// Waits until a pod of an offloaded namespace is created, with its policy.

@@ -73,10 +73,10 @@ pub async fn pods_that_must_not_leave_wait_on_the_node_with_a_reason(stage: &Sta
         let there = peer.kubectl(&of_them).await?;
         ensure!(there.is_empty(), "on {}: {there}", peer.plan.name);
     }
-    let delete = ["delete", "--timeout=180s", "daemonset/everywhere"];
+    let delete = ["delete", "--timeout=300s", "daemonset/everywhere"];
     let at_home = [&delete[..], &["pod/stray"]].concat();
     let away = [&delete[..], &["pod/misled", "pod/torn"]].concat();
-    let settled = ["delete", "namespace", LOCAL, "--timeout=180s"];
+    let settled = ["delete", "namespace", LOCAL, "--timeout=300s"];
     tokio::try_join!(stage.kubectl(HOME, &at_home), stage.kubectl(AWAY, &away), rome.kubectl(&settled))?;
     eventually("nothing is left of the DaemonSets", || async {
         let left = [stage.here(HOME, "everywhere").await?, stage.here(AWAY, "everywhere").await?].concat();

@@ -22,7 +22,7 @@ pub async fn pods_leave_a_node_that_is_drained(stage: &Stage) -> Result<()> {
     let after = uids(&stage.await_ready("web", WEB).await?);
     ensure!(after.difference(&before).count() == 1, "{before:?} became {after:?}");
 
-    rome.kubectl(&["drain", &stage.node, "--ignore-daemonsets", "--force", "--timeout=180s"]).await?;
+    rome.kubectl(&["drain", &stage.node, "--ignore-daemonsets", "--force", "--timeout=300s"]).await?;
     eventually("none of them is left over there", || async {
         let there = stage.there("web").await?;
         ensure!(there.is_empty() && running("web").is_empty(), "{} are", there.len());
@@ -40,7 +40,7 @@ pub async fn a_pod_is_resized_in_place(stage: &Stage) -> Result<()> {
     let pod = shell("grower", "Always", "sleep 1000");
     let small = "{name: shell, resources: {requests: {cpu: 10m}, limits: {cpu: 50m}},";
     stage.rome()?.apply(&pod.replace("{name: shell,", small)).await?;
-    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/grower", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/grower", "--timeout=300s"]).await?;
     let more = json!({"requests": {"cpu": "20m"}, "limits": {"cpu": "100m"}});
     let patch = json!({"spec": {"containers": [{"name": "shell", "resources": more}]}}).to_string();
     stage.kubectl(AWAY, &["patch", "pod", "grower", "--subresource=resize", "--patch", &patch]).await?;
@@ -56,7 +56,7 @@ pub async fn a_pod_is_resized_in_place(stage: &Stage) -> Result<()> {
         Ok(())
     })
     .await?;
-    stage.kubectl(AWAY, &["delete", "pod", "grower", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pod", "grower", "--timeout=300s"]).await?;
     stage.await_gone("grower").await
 }
 
@@ -75,6 +75,6 @@ pub async fn a_readiness_gate_counts_at_home(stage: &Stage) -> Result<()> {
         stage.kubectl(AWAY, &["patch", "pod", "gated", "--subresource=status", "--patch", &patch]).await?;
         stage.says(AWAY, &get, said).await?;
     }
-    stage.kubectl(AWAY, &["delete", "pod", "gated", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pod", "gated", "--timeout=300s"]).await?;
     stage.await_gone("gated").await
 }

@@ -25,12 +25,12 @@ pub async fn start(stage: &Stage) -> Result<()> {
     let listener = shell("listener", "Always", LISTEN);
     let listener = listener.replace("{name: shell,", "{name: shell, stdin: true,");
     stage.rome()?.apply(&[shell("talker", "Always", TALK), listener].join("---")).await?;
-    let wait = ["wait", "--for=condition=Ready", "pod/talker", "pod/listener", "--timeout=180s"];
+    let wait = ["wait", "--for=condition=Ready", "pod/talker", "pod/listener", "--timeout=300s"];
     stage.kubectl(AWAY, &wait).await.map(drop)
 }
 
 pub async fn stop(stage: &Stage) -> Result<()> {
-    stage.kubectl(AWAY, &["delete", "pod", "talker", "listener", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pod", "talker", "listener", "--timeout=300s"]).await?;
     stage.await_gone("talker").await?;
     stage.await_gone("listener").await
 }
@@ -305,9 +305,18 @@ pub async fn a_new_leader_answers_at_once(stage: &Stage) -> Result<()> {
     })
     .await?;
     let led = begin.elapsed();
-    let address = stage.kubectl("liqo", &["get", "pod", &next, "-o", "jsonpath={.status.podIP}"]).await?;
+    let address = ["get", "pod", &next, "-o", "jsonpath={.status.podIP}"];
+    // It may lead before its kubelet has said where it is.
+    let address = eventually("the leader has an address", || async {
+        let address = stage.kubectl("liqo", &address).await?;
+        ensure!(!address.is_empty(), "{next} has none yet");
+        Ok(address)
+    })
+    .await?;
     let told = ["get", "node", &stage.node, "-o", "jsonpath={.status.addresses[0].address}"];
     stage.says(AWAY, &told, &address).await?;
     println!("{next} leads after {led:.1?}, and the node says so after {:.1?}", begin.elapsed());
-    all_are_answered(stage).await
+    all_are_answered(stage).await?;
+    debug(stage, "later", &["--profile=baseline", "--quiet", "--", "true"]).await?;
+    stage.says(AWAY, &["get", "pod", "talker", "-o", &ended("later", "exitCode")], "0").await
 }

@@ -53,8 +53,8 @@ spec:
     )
 }
 
-/// A cluster is dropped from the selector, and then the offloading is deleted while controllers die: either way no
-/// namespace goes before its pods.
+/// A cluster is dropped from the selector, then the offloading is deleted while controllers die, then the namespace at home
+/// is deleted: each way no namespace goes before its pods.
 pub async fn a_namespace_leaves_a_cluster_after_its_pods(stage: &Stage) -> Result<()> {
     let (rome, turin, milan) = (stage.rome()?, stage.turin()?, stage.milan()?);
     let [to_turin, to_milan] = [selector(turin).await?, selector(milan).await?];
@@ -77,7 +77,18 @@ pub async fn a_namespace_leaves_a_cluster_after_its_pods(stage: &Stage) -> Resul
     })
     .await?;
     await_pods(stage, &[&rome.plan.nodes[0].name]).await?;
-    rome.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=180s"]).await?;
+    // The namespace over there goes before the offloading, and whoever was killed has to start again for that.
+    stage
+        .kubectl(NAMESPACE, &["wait", "--for=delete", "namespaceoffloading/offloading", "--timeout=300s"])
+        .await?;
+
+    ferro(rome, &["offload", NAMESPACE, "--pods", "remote", "--selector", &to_turin, "--wait"]).await?;
+    stage.kubectl(NAMESPACE, &["delete", "pods", "--all", "--wait=false"]).await?;
+    await_pods(stage, &[&stage.node]).await?;
+    leaves(stage, turin, async {
+        rome.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=300s"]).await.map(drop)
+    })
+    .await?;
     ensure!(running(APP).is_empty(), "containers are left: {:?}", running(APP));
     Ok(())
 }
@@ -141,14 +152,17 @@ impl Look {
     async fn until_it_is_gone(&self) -> Result<usize> {
         let looks = async {
             let mut ending = 0;
-            while let Some(namespace) = self.namespaces.get_opt(&self.name).await? {
-                let (pods, shadows) = (self.pods().await?, self.shadows().await?);
+            loop {
+                tokio::time::sleep(EVERY).await;
+                // A look that fails says nothing.
+                let Ok(namespace) = self.namespaces.get_opt(&self.name).await else { continue };
+                let Some(namespace) = namespace else { break };
+                let (Ok(pods), Ok(shadows)) = (self.pods().await, self.shadows().await) else { continue };
                 let goes = namespace.metadata.deletion_timestamp.is_some();
                 ensure!(!goes || pods.is_empty(), "it goes before {} pods", pods.len());
                 ensure!(!goes || shadows.is_empty(), "it goes before {} ShadowPods", shadows.len());
                 let is_ending = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
                 ending += usize::from(pods.iter().any(is_ending));
-                tokio::time::sleep(EVERY).await;
             }
             Ok(ending)
         };

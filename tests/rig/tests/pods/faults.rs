@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use rig::census::Census;
 use rig::lan::Loss;
 use rig::topology::Cluster;
@@ -17,6 +19,19 @@ use crate::workloads::{EACH, deployment, shell, spread};
 
 /// Within so long after a cut nobody is sent to a pod that cannot be reached: probes notice it, long before anything else.
 const SECONDS: Duration = Duration::from_secs(12);
+
+fn statuses(pods: &[Pod]) -> impl Iterator<Item = &ContainerStatus> {
+    pods.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_deref()).flatten()
+}
+
+fn restarts(pods: &[Pod]) -> i32 {
+    statuses(pods).map(|container| container.restart_count).sum()
+}
+
+/// Which containers a cluster says that they run.
+fn containers(pods: &[Pod]) -> BTreeSet<&str> {
+    statuses(pods).filter_map(|container| container.container_id.as_deref()).collect()
+}
 
 /// Deletes a pod over there, and waits until another one runs in its place.
 async fn lose(stage: &Stage, app: &str) -> Result<()> {
@@ -36,33 +51,39 @@ async fn lose(stage: &Stage, app: &str) -> Result<()> {
 }
 
 pub async fn a_lost_pod_is_made_again_where_its_policy_allows(stage: &Stage) -> Result<()> {
-    let (census, here) = (Census::of("CLUSTER=web"), uids(&stage.await_ready("web", WEB).await?));
+    let (census, web) = (Census::of("CLUSTER=web"), stage.await_ready("web", WEB).await?);
+    let (here, before) = (uids(&web), restarts(&web));
     stage.rome()?.apply(&shell("once", "Never", "sleep 1000")).await?;
     lose(stage, "web").await?;
     ensure!(uids(&stage.await_ready("web", WEB).await?) == here, "the pods at home are others");
-    eventually("home reports it", || async {
-        let restarts = "jsonpath={.items[*].status.containerStatuses[0].restartCount}";
-        let counts = stage.kubectl(AWAY, &["get", "pods", "-l", "app=web", "-o", restarts]).await?;
-        ensure!(counts.split_whitespace().any(|count| count != "0"), "{counts}");
+    eventually("home reports it, as one restart", || async {
+        let (here, there) = (stage.here(AWAY, "web").await?, stage.there("web").await?);
+        let (shown, there) = (containers(&here), containers(&there));
+        ensure!(shown == there, "{shown:?} at home, {there:?} over there");
+        let now = restarts(&here);
+        ensure!(now == before + 1, "{now} restarts, of which {before} were there before");
         Ok(())
     })
     .await?;
     // What must not run twice is not made again.
-    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/once", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/once", "--timeout=300s"]).await?;
     let delete = ["-n", &stage.there, "delete", "pod", "once", "--grace-period=0", "--force", "--wait=false"];
     stage.turin()?.kubectl(&delete).await?;
     let reason = "jsonpath={.status.phase}/{.status.reason}";
     stage.says(AWAY, &["get", "pod", "once", "-o", reason], "Failed/RemotePodLost").await?;
-    stage.kubectl(AWAY, &["delete", "pod", "once", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pod", "once", "--timeout=300s"]).await?;
     stage.await_gone("once").await?;
     census.end()
 }
 
-/// Whom the Service of `web` sends clients to.
+/// To how many pods the Service of `web` sends clients.
 async fn is_served(stage: &Stage) -> Result<usize> {
-    let ready = "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].targetRef.name}";
-    let slices = ["get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", ready];
-    Ok(stage.kubectl(AWAY, &slices).await?.split_whitespace().count())
+    let slices: Api<EndpointSlice> = Api::namespaced(stage.rome()?.client.clone(), AWAY);
+    let slices = slices.list(&ListParams::default().labels("kubernetes.io/service-name=web")).await?;
+    let endpoints = slices.items.iter().flat_map(|slice| &slice.endpoints);
+    let is_ready =
+        |endpoint: &&Endpoint| endpoint.conditions.as_ref().is_some_and(|is| is.ready == Some(true));
+    Ok(endpoints.filter(is_ready).count())
 }
 
 async fn await_served(stage: &Stage, count: usize) -> Result<()> {
@@ -100,20 +121,45 @@ impl Steady {
     }
 }
 
-/// Cuts the clusters apart, long enough for the node to be lost, and heals them.
+/// So many pods are to end when the clusters are cut apart: more than are worked on at once.
+const CROWD: usize = 24;
+
+/// Cuts the clusters apart, long enough for the node to be lost, and heals them. Just then pods are to end that cannot be
+/// reached, so that whoever looks after pods has to wait for answers that do not come.
 pub async fn pods_run_on_while_the_clusters_are_cut_apart(stage: &Stage) -> Result<()> {
     let cut = Duration::from_secs(if is_soak() { 600 } else { 30 });
-    let (turin, census) = (stage.turin()?, Census::of("CLUSTER=web"));
+    let census = Census::of("CLUSTER=web");
     stage.rome()?.apply(&spread(BOTH, "wide", EACH)).await?;
+    stage.rome()?.apply(&deployment(AWAY, "crowd", CROWD)).await?;
     stage.kubectl(AWAY, &["expose", "deployment", "web", "--port=8080"]).await?;
     await_served(stage, WEB).await?;
     let web = Steady::of(AWAY, "web", &stage.await_ready("web", WEB).await?)?;
     let wide = Steady::of(BOTH, "wide", &settled(stage, "wide", EACH, FIRST).await?)?;
-    let there = uids(&stage.there("web").await?);
+    stage.await_ready("crowd", CROWD).await?;
 
     stage.topology().cut("rome", "turin", Loss::CUT, false).await?;
+    let meanwhile = while_cut(stage, [&web, &wide], cut).await;
+    // What follows is not to fail for want of the wire.
+    stage.topology().heal("rome", "turin").await?;
+    meanwhile?;
+    ensure!(uids(&stage.await_ready("web", WEB).await?) == web.uids, "the pods at home are others");
+    await_served(stage, WEB).await?;
+    ensure!(running("web").len() == WEB, "{:?}", running("web"));
+    settled(stage, "wide", EACH, FIRST).await?;
+    wide.stays(stage).await?;
+    stage.await_gone("crowd").await?;
+    stage.kubectl(AWAY, &["delete", "service", "web"]).await?;
+    stage.kubectl(BOTH, &["delete", "deployment", "wide", "--timeout=300s"]).await?;
+    settled(stage, "wide", 0, FIRST).await?;
+    census.end()
+}
+
+/// What is seen of a cut that lasts so long.
+async fn while_cut(stage: &Stage, steady: [&Steady; 2], cut: Duration) -> Result<()> {
+    let (turin, there) = (stage.turin()?, uids(&stage.there("web").await?));
     let begin = Instant::now();
     let others = async {
+        stage.kubectl(AWAY, &["delete", "deployment", "crowd", "--wait=false"]).await?;
         await_served(stage, 0).await?;
         println!("no endpoint is ready {:.1?} after the cut", begin.elapsed());
         ensure!(begin.elapsed() < SECONDS, "clients are sent nowhere for {:.1?}", begin.elapsed());
@@ -121,8 +167,9 @@ pub async fn pods_run_on_while_the_clusters_are_cut_apart(stage: &Stage) -> Resu
     };
     let steady = async {
         while begin.elapsed() < cut {
-            web.stays(stage).await?;
-            wide.stays(stage).await?;
+            for steady in steady {
+                steady.stays(stage).await?;
+            }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         anyhow::Ok(())
@@ -133,18 +180,7 @@ pub async fn pods_run_on_while_the_clusters_are_cut_apart(stage: &Stage) -> Resu
     lose(stage, "web").await?;
     stage.topology().kill("turin/kube-apiserver").await?;
     stage.topology().restart("turin/kube-apiserver").await?;
-    eventually("it answers", || async { turin.kubectl(&["get", "namespaces"]).await }).await?;
-
-    stage.topology().heal("rome", "turin").await?;
-    ensure!(uids(&stage.await_ready("web", WEB).await?) == web.uids, "the pods at home are others");
-    await_served(stage, WEB).await?;
-    ensure!(running("web").len() == WEB, "{:?}", running("web"));
-    settled(stage, "wide", EACH, FIRST).await?;
-    wide.stays(stage).await?;
-    stage.kubectl(AWAY, &["delete", "service", "web"]).await?;
-    stage.kubectl(BOTH, &["delete", "deployment", "wide", "--timeout=180s"]).await?;
-    settled(stage, "wide", 0, FIRST).await?;
-    census.end()
+    eventually("it answers", || async { turin.kubectl(&["get", "namespaces"]).await.map(drop) }).await
 }
 
 /// A pod is made on the peer that is not cut off, as if the other one were not there.
@@ -155,11 +191,11 @@ async fn a_pod_comes_to_milan(stage: &Stage) -> Result<()> {
     let pod = pod.replace(&format!("namespace: {AWAY}"), &format!("namespace: {BOTH}"));
     let begin = Instant::now();
     stage.rome()?.apply(&pod).await?;
-    stage.kubectl(BOTH, &["wait", "--for=condition=Ready", "pod/unmoved", "--timeout=60s"]).await?;
+    stage.kubectl(BOTH, &["wait", "--for=condition=Ready", "pod/unmoved", "--timeout=300s"]).await?;
     println!("a pod on milan is ready after {:.1?} while turin is cut off", begin.elapsed());
     let there = stage.at(stage.milan()?, BOTH, "unmoved").await?;
     ensure!(there.len() == 1, "{} pods of it are on milan", there.len());
-    stage.kubectl(BOTH, &["delete", "pod", "unmoved", "--timeout=180s"]).await.map(drop)
+    stage.kubectl(BOTH, &["delete", "pod", "unmoved", "--timeout=300s"]).await.map(drop)
 }
 
 /// Nobody can ask turin anything for longer than its node is waited for.
@@ -226,22 +262,22 @@ pub async fn pods_are_kept_alive_while_the_controller_of_home_is_away(stage: &St
     let scale = |count: usize| format!("--replicas={count}");
     stage.kubectl("liqo", &["scale", "deployment/ferro-controller", &scale(0)]).await?;
     let wait = ["wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=ferro-controller"];
-    stage.kubectl("liqo", &[&wait[..], &["--timeout=180s"]].concat()).await?;
+    stage.kubectl("liqo", &[&wait[..], &["--timeout=300s"]].concat()).await?;
     let begin = Instant::now();
     lose(stage, "web").await?;
     tokio::time::sleep(away.saturating_sub(begin.elapsed())).await;
     ensure!(running("web").len() == WEB, "{:?}", running("web"));
     stage.kubectl("liqo", &["scale", "deployment/ferro-controller", &scale(2)]).await?;
     ensure!(uids(&stage.await_ready("web", WEB).await?) == here, "the pods at home are others");
-    stage.kubectl("liqo", &["rollout", "status", "deployment/ferro-controller", "--timeout=180s"]).await?;
+    stage.kubectl("liqo", &["rollout", "status", "deployment/ferro-controller", "--timeout=300s"]).await?;
     census.end()
 }
 
 /// Ends the controllers of a cluster, as a power cut would.
 pub async fn kill_controllers(cluster: &Cluster) -> Result<()> {
-    // A node sees its own processes only. One that has not started again yet is dead already.
-    _ = cluster.on_node(1, &["pkill", "-KILL", "-f", "^/ferro controller"]).await;
-    Ok(())
+    // A node sees its own processes only. One that was killed before may have to start again first: who kills nobody fails.
+    let kill = ["pkill", "-KILL", "-f", "^/ferro controller"];
+    eventually("a controller is killed", || cluster.on_node(1, &kill)).await.map(drop)
 }
 
 /// Pods come and go while controllers of either side are killed in turn, at ever other moments: three times each, at least.

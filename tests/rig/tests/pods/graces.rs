@@ -28,7 +28,7 @@ pub async fn who_deletes_a_pod_says_how_long_it_may_take(stage: &Stage) -> Resul
     stage.rome()?.apply(&all.map(deaf).join("---")).await?;
     let names = all.map(|name| format!("pod/{name}"));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let wait = ["wait", "--for=condition=Ready", "--timeout=180s"];
+    let wait = ["wait", "--for=condition=Ready", "--timeout=300s"];
     stage.kubectl(AWAY, &[&wait[..], &names].concat()).await?;
     tokio::try_join!(
         delete(stage, "hurried", GIVEN),

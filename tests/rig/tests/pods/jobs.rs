@@ -52,9 +52,9 @@ pub async fn jobs_that_fail_first_come_to_their_end(stage: &Stage) -> Result<()>
     rome.apply(&jobs().join("---")).await?;
     for name in ["by-hand", "retried", "restarted"] {
         let job = format!("job/{name}");
-        stage.kubectl(AWAY, &["wait", "--for=condition=complete", &job, "--timeout=180s"]).await?;
+        stage.kubectl(AWAY, &["wait", "--for=condition=complete", &job, "--timeout=300s"]).await?;
     }
-    stage.kubectl(AWAY, &["wait", "--for=condition=failed", "job/hopeless", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=condition=failed", "job/hopeless", "--timeout=300s"]).await?;
     for (name, succeeded, failed) in [("retried", "1", "1"), ("restarted", "1", ""), ("hopeless", "", "2")] {
         let counts = ["get", "job", name, "-o", "jsonpath={.status.succeeded}/{.status.failed}"];
         let said = stage.kubectl(AWAY, &counts).await?;
@@ -69,18 +69,19 @@ pub async fn jobs_that_fail_first_come_to_their_end(stage: &Stage) -> Result<()>
         ensure!(logs.contains(said), "{name} said {logs}");
     }
     the_clock_fires(stage).await?;
-    stage.kubectl(AWAY, &["delete", "cronjobs,jobs", "--all", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "cronjobs,jobs", "--all", "--timeout=300s"]).await?;
     for app in ["tick", "retried", "restarted", "hopeless"] {
         stage.await_gone(app).await?;
     }
     Ok(())
 }
 
-/// The controller of `CronJobs` makes a Job by itself within a minute.
+/// The controller of `CronJobs` makes a Job by itself within a minute, and names it after the `CronJob`.
 async fn the_clock_fires(stage: &Stage) -> Result<()> {
     eventually("the CronJob has worked", || async {
-        let last = ["get", "cronjob", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}"];
-        ensure!(!stage.kubectl(AWAY, &last).await?.is_empty(), "it has not");
+        let done = ["get", "jobs", "-o", "jsonpath={.items[?(@.status.succeeded==1)].metadata.name}"];
+        let done = stage.kubectl(AWAY, &done).await?;
+        ensure!(done.split_whitespace().any(|job| job.starts_with("tick-")), "done is {done}");
         Ok(())
     })
     .await
@@ -97,7 +98,7 @@ pub async fn single_pods_end_as_they_would_at_home(stage: &Stage) -> Result<()> 
     rome.apply(&pods.join("---")).await?;
     for (pod, phase) in [("good", "Succeeded"), ("bad", "Failed")] {
         let phase = format!("--for=jsonpath={{.status.phase}}={phase}");
-        stage.kubectl(AWAY, &["wait", &phase, &format!("pod/{pod}"), "--timeout=180s"]).await?;
+        stage.kubectl(AWAY, &["wait", &phase, &format!("pod/{pod}"), "--timeout=300s"]).await?;
     }
     let code = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}";
     ensure!(stage.kubectl(AWAY, &["get", "pod", "bad", "-o", code]).await? == "3", "the exit code is lost");
@@ -118,7 +119,7 @@ pub async fn single_pods_end_as_they_would_at_home(stage: &Stage) -> Result<()> 
     })
     .await?;
     let names = ["pod/good", "pod/bad", "pod/again", "pod/ever"];
-    stage.kubectl(AWAY, &[&["delete", "--timeout=180s"], &names[..]].concat()).await?;
+    stage.kubectl(AWAY, &[&["delete", "--timeout=300s"], &names[..]].concat()).await?;
     for app in ["good", "bad", "again", "ever"] {
         stage.await_gone(app).await?;
     }

@@ -37,7 +37,7 @@ pub async fn what_the_provider_does_not_allow_is_told_at_home(stage: &Stage) -> 
         ensure!(stage.there(name).await?.is_empty(), "{name} is there");
     }
     let names = REFUSED.map(|(name, ..)| name);
-    stage.kubectl(AWAY, &[&["delete", "pod", "--timeout=180s"], &names[..]].concat()).await?;
+    stage.kubectl(AWAY, &[&["delete", "pod", "--timeout=300s"], &names[..]].concat()).await?;
     for name in names {
         stage.await_gone(name).await?;
     }
@@ -55,7 +55,7 @@ pub async fn a_pod_without_room_makes_way_for_one_elsewhere(stage: &Stage) -> Re
     .await;
     empty(stage).await?;
     moved?;
-    stage.kubectl(BOTH, &["delete", "deployment", "crowd", "--timeout=180s"]).await?;
+    stage.kubectl(BOTH, &["delete", "deployment", "crowd", "--timeout=300s"]).await?;
     eventually("nothing is left of it", || async {
         let left = stage.here(BOTH, "crowd").await?;
         ensure!(left.is_empty(), "{} are", left.len());

@@ -56,6 +56,8 @@ async fn every_write(part: i64) -> Result<()> {
         ended.with_context(|| format!("ended after write {n} of {writes:?}"))?;
     }
     println!("{name}: ended after its part of {writes:?} writes, and came to the right end every time");
+    // Whoever ended with the last write of all is followed by nobody who tidies up.
+    pair.cycle(&[after(-1), after(-1)]).await.context("the last time")?;
     await_same(a, &before[0]).await?;
     await_same(b, &before[1]).await
 }

@@ -8,7 +8,7 @@ use ferro_api::discovery::PeeringState::{Established, None as Unpeered};
 use ferro_api::names::{annotations, labels, taints};
 use ferro_api::virtualkubelet::ShadowPod;
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use rig::fuse::Fuse;
@@ -89,13 +89,14 @@ impl Pair {
         self.until(fuses, "deleted", async |pair: &Self| pair.nothing_is_left().await).await
     }
 
-    /// A pod that the scheduler has bound to the node.
+    /// A pod that the scheduler has bound to the node. The first one must not run twice, for which more is written.
     fn pod(&self, number: usize) -> Result<Pod> {
+        let policy = if number == 0 { "Never" } else { "Always" };
         Ok(serde_json::from_value(json!({
             "metadata": {"name": format!("p-{number}")},
             "spec": {
                 "nodeName": self.node, "tolerations": [taints::tolerates_not_allowed()],
-                "terminationGracePeriodSeconds": 1,
+                "terminationGracePeriodSeconds": 1, "restartPolicy": policy,
                 "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}],
             },
         }))?)
@@ -127,6 +128,10 @@ impl Pair {
             self.here().list(&ListParams::default()).await?.items.iter().map(Pod::name_any).collect();
         let (shadows, pods) = self.there().await?;
         ensure!(here.is_empty() && shadows.is_empty() && pods.is_empty(), "{here:?}, {shadows:?}, {pods:?}");
+        // They go last, so that a fuse may break with these only.
+        let tokens: Api<Secret> = Api::namespaced(self.turin.admin.clone(), &self.there);
+        let tokens = tokens.list_metadata(&ListParams::default().labels(&labels::TOKENS.selector())).await?;
+        ensure!(tokens.items.is_empty(), "tokens of {} pods", tokens.items.len());
         Ok(())
     }
 
@@ -169,12 +174,17 @@ async fn run_pods(admin: Client, namespace: String) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(admin, &namespace);
     loop {
         let present = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-        for pod in present.iter().filter(|pod| !is_ready(pod)) {
+        for pod in present.iter().filter(|pod| !is_ready(pod) && !is_gated(pod)) {
             // It may be gone by now.
             _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(running())).await;
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Whether it waits to be let to a node.
+fn is_gated(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty())
 }
 
 fn running() -> serde_json::Value {

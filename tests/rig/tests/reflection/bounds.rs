@@ -8,7 +8,7 @@ use kube::{Api, Client, Config};
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, on_stage};
+use crate::stage::{CLASS, Stage, on_stage};
 
 /// Somebody whom the provider lets in as an owner.
 const OWNER: &str = "somebody";
@@ -81,12 +81,29 @@ fn a_consumer_keeps_to_itself() -> Result<()> {
                 "spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}}),
                 "annotations",
             ),
+            ("Ingress", classy(json!({})), "no class"),
+            ("ConfigMap", held(), "finalizers"),
+            ("Secret", held(), "finalizers"),
+            // Who wants nobody to write down what it has said.
+            ("Ingress", classy(json!({"managedFields": [{}]})), "no class"),
         ] {
             let refused = try_to(stage, &client, kind, object.clone()).await?;
             ensure!(refused.as_ref().is_some_and(|why| why.contains(word)), "{object}: {refused:?}");
         }
         endpoints_keep_to_the_networks(stage, &client).await
     })
+}
+
+/// What would keep its namespace from ever going.
+fn held() -> Value {
+    json!({"metadata": {"name": "a", "finalizers": ["example.org/held"]}})
+}
+
+/// An Ingress that chooses its class, though it be the one that it would be given.
+fn classy(mut metadata: Value) -> Value {
+    metadata["name"] = "a".into();
+    let backend = json!({"service": {"name": "a", "port": {"number": 80}}});
+    json!({"metadata": metadata, "spec": {"ingressClassName": CLASS, "defaultBackend": backend}})
 }
 
 /// Somebody else joins these networks. Where we do, endpoints lie in the networks of the consumer.

@@ -16,8 +16,14 @@ fn is_dish(dish: &str) -> impl Fn(&Value) -> bool {
 
 /// Lists the kind, or takes it off the list.
 async fn list(stage: &Stage, is_listed: bool) -> Result<()> {
-    let menus = json!({"group": "example.org", "version": "v1", "resource": "menus"});
-    let kinds = if is_listed { json!([menus]) } else { json!([]) };
+    let resources: &[&str] = if is_listed { &["menus"] } else { &[] };
+    list_all(stage, resources).await
+}
+
+/// Lists these kinds, and no others.
+async fn list_all(stage: &Stage, resources: &[&str]) -> Result<()> {
+    let kind = |resource: &&str| json!({"group": "example.org", "version": "v1", "resource": resource});
+    let kinds: Vec<Value> = resources.iter().map(kind).collect();
     stage.configure(&json!({"customResources": kinds})).await
 }
 
@@ -42,9 +48,22 @@ fn a_kind_that_the_administrator_lists_goes_over_and_stays_as_it_should_be() -> 
         stage.stays_away(KIND, NAME).await?;
         list(stage, true).await?;
         stage.arrives(KIND, NAME, is_dish("stew")).await?;
+        another_takes_its_place(stage).await?;
         stage.unmake(KIND, &[NAME]).await?;
         list(stage, false).await
     })
+}
+
+/// What was listed before is taken back, and comes again when it is listed in place of the other.
+async fn another_takes_its_place(stage: &Stage) -> Result<()> {
+    let plate = json!({"apiVersion": "example.org/v1", "kind": "Plate", "spec": {"size": "large"}});
+    stage.make("Plate", NAME, plate).await?;
+    list_all(stage, &["plates"]).await?;
+    stage.arrives("Plate", NAME, |plate| plate["spec"]["size"] == "large").await?;
+    stage.stays_away(KIND, NAME).await?;
+    list(stage, true).await?;
+    stage.arrives(KIND, NAME, is_dish("stew")).await?;
+    stage.unmake("Plate", &[NAME]).await
 }
 
 async fn changes_arrive_but_for_the_status(stage: &Stage) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod crashes;
+mod crowded;
 mod custom;
 mod modes;
 mod stage;
@@ -11,7 +12,7 @@ use anyhow::{Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use stage::{Stage, on_stage};
+use stage::{CLASS, Stage, on_stage};
 
 fn endpoints(slice: &Value) -> Vec<&str> {
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
@@ -59,7 +60,8 @@ fn services_of_every_type_are_over_there_what_they_mean_there() -> Result<()> {
 #[test]
 fn endpoints_are_told_but_for_those_over_there() -> Result<()> {
     on_stage(async |stage| {
-        stage.make("Service", "web", json!({"spec": {"ports": [{"port": 80}]}})).await?;
+        let service = json!({"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+        stage.make("Service", "web", service).await?;
         let slice = json!({
             "metadata": {"labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
             "ports": [{"port": 8080}],
@@ -76,6 +78,10 @@ fn endpoints_are_told_but_for_those_over_there() -> Result<()> {
         ensure!(first.get("nodeName").is_none() && first["hostname"] == "web-0", "{copy}");
         let labels = &copy["metadata"]["labels"];
         ensure!(labels["endpointslice.kubernetes.io/managed-by"] == "reflection.liqo.io", "{copy}");
+        // Without a selector nobody over there finds its own.
+        stage.change("Service", "web", &json!({"spec": {"selector": null}})).await?;
+        let all = ["10.9.0.5", "10.9.0.6", "192.0.2.7"];
+        stage.arrives("EndpointSlice", "web-1", |copy| endpoints(copy) == all).await?;
         let fewer = json!({"endpoints": [{"addresses": ["192.0.2.8"], "conditions": {"ready": false}}]});
         stage.change("EndpointSlice", "web-1", &fewer).await?;
         stage.arrives("EndpointSlice", "web-1", |copy| endpoints(copy) == ["192.0.2.8"]).await?;
@@ -126,7 +132,8 @@ fn configuration_goes_where_a_pod_or_an_ingress_refers_to_it_and_nowhere_else() 
             "rules": [{"host": "shop.example.org", "http": {"paths": [{"path": "/", "pathType": "Prefix",
                 "backend": {"service": {"name": "web", "port": {"number": 80}}}}]}}]}});
         stage.make("Ingress", "front", ingress).await?;
-        stage.arrives("Ingress", "front", |copy| copy["spec"].get("ingressClassName").is_none()).await?;
+        stage.arrives("Ingress", "front", |copy| copy["spec"]["ingressClassName"] == CLASS).await?;
+        what_is_theirs_stays_when_an_ingress_changes(stage).await?;
         stage.arrives("Secret", "proof", |copy| copy["type"] == "kubernetes.io/tls").await?;
         stage.settles().await?;
         for (kind, name) in [("Secret", "unused"), ("Secret", "release")] {
@@ -137,6 +144,21 @@ fn configuration_goes_where_a_pod_or_an_ingress_refers_to_it_and_nowhere_else() 
         stage.unmake("Secret", &["keys", "unused", "release", "proof"]).await?;
         stage.unmake("ConfigMap", &["settings", "asked"]).await
     })
+}
+
+/// Its class is given over there, and by a finalizer a controller there holds it.
+async fn what_is_theirs_stays_when_an_ingress_changes(stage: &Stage) -> Result<()> {
+    let there = stage.there("Ingress");
+    let hold = |by: Value| json!({"metadata": {"finalizers": by}});
+    let balancer = json!(["example.org/balancer"]);
+    there.patch("front", &PatchParams::default(), &Patch::Merge(hold(balancer.clone()))).await?;
+    let backend = json!({"service": {"name": "other", "port": {"number": 80}}});
+    stage.change("Ingress", "front", &json!({"spec": {"defaultBackend": backend}})).await?;
+    let copy = stage.arrives("Ingress", "front", |copy| copy["spec"]["defaultBackend"] == backend).await?;
+    ensure!(copy["spec"]["ingressClassName"] == CLASS, "{copy}");
+    ensure!(copy["metadata"]["finalizers"] == balancer, "{copy}");
+    there.patch("front", &PatchParams::default(), &Patch::Merge(hold(Value::Null))).await?;
+    Ok(())
 }
 
 #[test]
@@ -188,10 +210,20 @@ fn a_copy_of_any_kind_that_somebody_changes_or_deletes_comes_back() -> Result<()
         let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
         let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
         let rules = |host: &str| json!({"spec": {"rules": [{"host": host, "http": {"paths": paths}}]}});
+        let unlabelled = json!({"metadata": {"labels": {"reflection.liqo.io/reflected": null}}});
         for (kind, name, field, object, meddled) in [
             ("EndpointSlice", "web-1", "/endpoints", slice, json!({"endpoints": told("10.9.0.6")})),
             ("ConfigMap", "settings", "/data", json!({"data": {"a": "1"}}), json!({"data": {"a": "2"}})),
             ("Secret", "keys", "/data", json!({"stringData": {"a": "1"}}), json!({"stringData": {"a": "2"}})),
+            (
+                "ConfigMap",
+                "settings",
+                "/data",
+                json!({"data": {"a": "1"}}),
+                json!({"data": {"a": "2"}, "immutable": true}),
+            ),
+            ("ConfigMap", "settings", "/metadata/labels", json!({"data": {"a": "1"}}), unlabelled.clone()),
+            ("Service", "other", "/metadata/labels", json!({"spec": {"ports": [{"port": 80}]}}), unlabelled),
             ("Ingress", "front", "/spec", rules("shop.example.org"), rules("theirs.example.org")),
         ] {
             stage.make(kind, name, object).await?;

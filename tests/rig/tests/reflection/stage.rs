@@ -17,27 +17,44 @@ use tokio::sync::Mutex;
 /// One stage for all tests, one test at a time. A test that fails takes the stage along, and the next makes another.
 static STAGE: Mutex<Option<Stage>> = Mutex::const_new(None);
 
-/// A kind of an administrator's own.
-const MENUS: &str = r"
+/// Kinds of an administrator's own, in the singular.
+const OWN_KINDS: [&str; 2] = ["Menu", "Plate"];
+
+/// The definition of one of them.
+fn definition(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    format!(
+        r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: menus.example.org}
+metadata: {{name: {singular}s.example.org}}
 spec:
   group: example.org
   scope: Namespaced
-  names: {plural: menus, singular: menu, kind: Menu, listKind: MenuList}
+  names: {{plural: {singular}s, singular: {singular}, kind: {kind}, listKind: {kind}List}}
   versions:
   - name: v1
     served: true
     storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
+    subresources: {{status: {{}}}}
+    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"
+    )
+}
 
-/// The setting of the chart by which controllers, or consumers, may do this with that kind.
+/// The class that Turin gives to Ingresses that have none.
+pub const CLASS: &str = "public";
+const CLASSES: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: public, annotations: {ingressclass.kubernetes.io/is-default-class: "true"}}
+spec: {controller: example.org/nobody}
+"#;
+
+/// The setting of the chart by which controllers, or consumers, may do this with those kinds.
 fn rights(whose: &str, verbs: &str) -> String {
     let rule = format!("{whose}.rules[0]");
-    format!("{rule}.apiGroups={{example.org}},{rule}.resources={{menus}},{rule}.verbs={{{verbs}}}")
+    format!("{rule}.apiGroups={{example.org}},{rule}.resources={{menus,plates}},{rule}.verbs={{{verbs}}}")
 }
 
 /// The two clusters.
@@ -73,11 +90,13 @@ impl Stage {
         let reads = rights("reflection", "get,list,watch");
         let writes = rights("tenancy", "get,list,watch,create,update,patch,delete");
         let (of_rome, of_turin) = ([joined, &reads], [joined, &writes]);
+        let definitions = OWN_KINDS.map(definition).join("---");
         let (rome, turin, ..) = tokio::try_join!(
             Site::start(home, &of_rome),
             Site::start(away, &of_turin),
-            home.apply(MENUS),
-            away.apply(MENUS)
+            home.apply(&definitions),
+            away.apply(&definitions),
+            away.apply(CLASSES)
         )?;
         for site in [&rome, &turin] {
             knows_itself(site).await?;
@@ -223,6 +242,7 @@ pub fn resource(kind: &str) -> ApiResource {
         "ConfigMap" => ("", "configmaps"),
         "Secret" => ("", "secrets"),
         "Menu" => ("example.org", "menus"),
+        "Plate" => ("example.org", "plates"),
         _ => ("networking.k8s.io", "ingresses"),
     };
     let gvk = kube::core::GroupVersionKind::gvk(group, "v1", kind);

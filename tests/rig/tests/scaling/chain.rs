@@ -23,7 +23,7 @@ spec:
 pub async fn each_link_is_shown_and_the_broken_one_is_named(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
     rome.apply(&[pod("good", "rig/testbox:1"), pod("bad", "rig.invalid/nobody:1")].join("---")).await?;
-    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/good", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/good", "--timeout=300s"]).await?;
     let shown = ferro(rome, &["trace", "good", "-n", AWAY]).await?;
     println!("{shown}");
     for link in [

@@ -27,7 +27,7 @@ spec:
       - name: echo
         image: rig/testbox:1
         args: [serve]
-        readinessProbe: {{httpGet: {{path: /healthz, port: 8080}}, periodSeconds: 1}}
+        readinessProbe: {{httpGet: {{path: /healthz, port: 8080}}, periodSeconds: 1, timeoutSeconds: 5}}
       volumes: {volumes}
 "
     )
@@ -36,7 +36,7 @@ spec:
 pub async fn a_deployment_moves_there_and_home_while_somebody_serves(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
     rome.apply(&deployment(BOTH, "mobile", 2, "[]")).await?;
-    stage.kubectl(BOTH, &["rollout", "status", "deployment/mobile", "--timeout=180s"]).await?;
+    stage.kubectl(BOTH, &["rollout", "status", "deployment/mobile", "--timeout=300s"]).await?;
     for (to, away) in [("turin", true), ("home", false), ("turin", true)] {
         let arguments = ["move", "mobile", "--to", to, "-n", BOTH];
         let moved = AtomicBool::new(false);
@@ -62,10 +62,13 @@ async fn fewest_available(stage: &Stage, name: &str, until: &AtomicBool) -> Resu
     let api: Api<Deployment> = Api::namespaced(stage.rome()?.client.clone(), BOTH);
     let mut fewest = i32::MAX;
     while !until.load(Ordering::Relaxed) {
-        let status = api.get(name).await?.status.unwrap_or_default();
-        fewest = fewest.min(status.available_replicas.unwrap_or(0));
+        // A look that fails says nothing.
+        if let Ok(deployment) = api.get(name).await {
+            fewest = fewest.min(deployment.status.and_then(|status| status.available_replicas).unwrap_or(0));
+        }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+    ensure!(fewest != i32::MAX, "it was not seen how many were available");
     Ok(fewest)
 }
 
@@ -98,7 +101,7 @@ fn elsewhere(pod: &Pod) -> &'static str {
 pub async fn a_pod_that_nobody_owns_is_ended_and_made_again_there(stage: &Stage) -> Result<()> {
     let rome = stage.rome()?;
     rome.apply(&nomad()).await?;
-    stage.kubectl(BOTH, &["wait", "--for=condition=Ready", "pod/nomad", "--timeout=180s"]).await?;
+    stage.kubectl(BOTH, &["wait", "--for=condition=Ready", "pod/nomad", "--timeout=300s"]).await?;
     for _ in 0..2 {
         let before = only_pod(stage, "nomad").await?;
         let command = ["move", "pod/nomad", "--to", elsewhere(&before), "-n", BOTH];
@@ -136,10 +139,12 @@ pub async fn what_may_not_move_is_refused_with_the_reason(stage: &Stage) -> Resu
         deployment(BOTH, "rooted", 2, "[{name: root, hostPath: {path: /tmp}}]"),
         claim(),
         deployment(BOTH, "books", 1, data),
+        // The last field of its pods is followed by one more.
+        deployment(BOTH, "abroad", 1, "[]\n      nodeSelector: {liqo.io/type: virtual-node}"),
     ];
     rome.apply(&all.join("---")).await?;
     for (namespace, workload) in [(AWAY, "deployment/fixed"), (BOTH, "deployment/books")] {
-        stage.kubectl(namespace, &["rollout", "status", workload, "--timeout=180s"]).await?;
+        stage.kubectl(namespace, &["rollout", "status", workload, "--timeout=300s"]).await?;
     }
     let away_from_data = elsewhere(&only_pod(stage, "books").await?);
     for (arguments, reason) in [
@@ -147,6 +152,7 @@ pub async fn what_may_not_move_is_refused_with_the_reason(stage: &Stage) -> Resu
         (["move", "rooted", "--to", "turin", "-n", BOTH], "cannot run on another cluster"),
         (["move", "rooted", "--to", "turin", "-n", "default"], "there is no Deployment or pod"),
         (["move", "books", "--to", away_from_data, "-n", BOTH], "the claim ledger holds data"),
+        (["move", "abroad", "--to", "home", "-n", BOTH], "a node that this cluster does not have"),
     ] {
         let Err(error) = ferro(rome, &arguments).await else { anyhow::bail!("{arguments:?} is not refused") };
         let error = format!("{error:#}");
@@ -159,6 +165,7 @@ pub async fn what_may_not_move_is_refused_with_the_reason(stage: &Stage) -> Resu
     };
     ensure!(format!("{error:#}").contains("ferro move deployment/fixed"), "{error:#}");
     stage.kubectl(AWAY, &["delete", "deployment", "fixed"]).await?;
-    let rest = ["delete", "deployment/rooted", "deployment/books", "pvc/ledger", "--wait=false"];
+    let deployments = ["deployment/rooted", "deployment/books", "deployment/abroad"];
+    let rest = [&["delete"][..], &deployments, &["pvc/ledger", "--wait=false"]].concat();
     stage.kubectl(BOTH, &rest).await.map(drop)
 }

@@ -1,5 +1,8 @@
 //! What pods on the peer use, as metrics-server and an autoscaler at home see it.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use rig::wait::eventually;
@@ -65,7 +68,7 @@ spec:
 
 pub async fn what_a_pod_on_the_peer_uses_is_told(stage: &Stage) -> Result<()> {
     stage.rome()?.apply(&busy()).await?;
-    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/busy", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/busy", "--timeout=300s"]).await?;
     let node =
         stage.rome()?.kubectl(&["get", "nodes", "-l", "liqo.io/type=virtual-node", "-o", "name"]).await?;
     let node = node.trim().trim_start_matches("node/").to_owned();
@@ -87,7 +90,7 @@ pub async fn an_autoscaler_grows_a_deployment_onto_the_peer_and_shrinks_it_again
     stage: &Stage,
 ) -> Result<()> {
     stage.rome()?.apply(&workers()).await?;
-    let status = ["rollout", "status", "deployment/worker", "--timeout=180s"];
+    let status = ["rollout", "status", "deployment/worker", "--timeout=300s"];
     stage.kubectl(BOTH, &status).await?;
     let begun = stage.pods(BOTH, "worker").await?;
     let first = begun.iter().min_by_key(|pod| pod.metadata.creation_timestamp.clone());
@@ -96,24 +99,46 @@ pub async fn an_autoscaler_grows_a_deployment_onto_the_peer_and_shrinks_it_again
     let away = grown.iter().filter(|pod| is_away(pod)).count();
     ensure!((1..MOST).contains(&away), "{away} of {MOST} workers are on turin");
     stage.kubectl(BOTH, &status).await?;
-    for pod in &grown {
-        stage.kubectl(BOTH, &["exec", name(pod), "--", "touch", "/tmp/rest"]).await?;
-    }
-    await_workers(stage, 1).await?;
+    let resting = Mutex::default();
+    eventually("all rest, and one worker is left", || async {
+        send_to_rest(stage, &resting).await?;
+        counted(stage, 1).await
+    })
+    .await?;
     stage.kubectl(BOTH, &["delete", "hpa/worker", "deployment/worker"]).await.map(drop)
+}
+
+/// Tells all workers that there are to rest, each once. One that the autoscaler takes away meanwhile fails this, which is then
+/// tried with those that are left; one that it adds has to be told, too.
+async fn send_to_rest(stage: &Stage, resting: &Mutex<BTreeSet<String>>) -> Result<()> {
+    let told = || resting.lock().unwrap_or_else(PoisonError::into_inner);
+    for pod in living(stage).await? {
+        if !told().contains(name(&pod)) {
+            stage.kubectl(BOTH, &["exec", name(&pod), "--", "touch", "/tmp/rest"]).await?;
+            told().insert(name(&pod).to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Waits until there are so many, each with a node.
 async fn await_workers(stage: &Stage, count: usize) -> Result<Vec<Pod>> {
-    eventually(&format!("there are {count} workers"), || async {
-        let pods = stage.pods(BOTH, "worker").await?.into_iter();
-        let living: Vec<_> = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
-        let scaler = stage.kubectl(BOTH, &["get", "hpa", "worker", "--no-headers"]).await?;
-        ensure!(living.len() == count, "{} of {count}: {scaler}", living.len());
-        ensure!(living.iter().all(is_placed), "not all have a node");
-        Ok(living)
-    })
-    .await
+    eventually(&format!("there are {count} workers"), || counted(stage, count)).await
+}
+
+/// All workers, if there are so many, each with a node.
+async fn counted(stage: &Stage, count: usize) -> Result<Vec<Pod>> {
+    let living = living(stage).await?;
+    let scaler = stage.kubectl(BOTH, &["get", "hpa", "worker", "--no-headers"]).await?;
+    ensure!(living.len() == count, "{} of {count}: {scaler}", living.len());
+    ensure!(living.iter().all(is_placed), "not all have a node");
+    Ok(living)
+}
+
+async fn living(stage: &Stage) -> Result<Vec<Pod>> {
+    let mut pods = stage.pods(BOTH, "worker").await?;
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(pods)
 }
 
 fn is_placed(pod: &Pod) -> bool {

@@ -66,15 +66,15 @@ impl Stage {
         }
         for cluster in CLUSTERS {
             let server = format!("deployment/web-{cluster}");
-            self.kubectl(&["rollout", "status", &server, "--timeout=240s"]).await?;
+            self.kubectl(&["rollout", "status", &server, "--timeout=300s"]).await?;
             let asker = format!("pod/asker-{cluster}");
-            self.kubectl(&["wait", "--for=condition=Ready", &asker, "--timeout=240s"]).await?;
+            self.kubectl(&["wait", "--for=condition=Ready", &asker, "--timeout=300s"]).await?;
         }
         Ok(())
     }
 
     /// Where pods for a cluster may go.
-    async fn place(&self, cluster: &str) -> Result<String> {
+    pub async fn place(&self, cluster: &str) -> Result<String> {
         if cluster == "rome" {
             return Ok(
                 "matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]".into()
@@ -132,7 +132,7 @@ impl Stage {
         url: &str,
         times: usize,
     ) -> Result<BTreeSet<String>> {
-        let often = format!("for n in $(seq {times}); do wget -T 2 {url} || exit 1; echo; done");
+        let often = format!("for n in $(seq {times}); do wget -T 10 {url} || exit 1; echo; done");
         let answers = self.exec(asker, &["sh", "-c", &often]).await?;
         let answers = answers.lines().filter(|line| !line.trim().is_empty());
         let told = |answer: &str| {
@@ -156,7 +156,7 @@ impl Stage {
 
     async fn close(&self, namespace: &str) -> Result<()> {
         let rome = self.rome()?;
-        rome.kubectl(&["-n", namespace, "delete", "deployments,pods", "--all", "--timeout=120s"]).await?;
+        rome.kubectl(&["-n", namespace, "delete", "deployments,pods", "--all", "--timeout=300s"]).await?;
         ferro(rome, &["unoffload", namespace, "--wait"]).await.map(drop)
     }
 }
@@ -181,6 +181,8 @@ spec:
     metadata: {{labels: {{app: web, at: {cluster}}}}}
     spec:
       {affinity}
+      hostname: {cluster}
+      subdomain: web-headless
       terminationGracePeriodSeconds: 1
       containers:
       - name: echo
@@ -215,6 +217,31 @@ spec:
     )
 }
 
+/// A Secret, and a pod that is the only one to need it.
+pub fn brief(place: &str) -> String {
+    let affinity = affinity(place);
+    format!(
+        r"
+apiVersion: v1
+kind: Secret
+metadata: {{name: brief, namespace: shop}}
+stringData: {{word: five}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: brief, namespace: shop}}
+spec:
+  {affinity}
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: shell
+    image: rig/busybox:1
+    args: [-c, 'trap exit TERM; while :; do sleep 1; done']
+    envFrom: [{{secretRef: {{name: brief}}}}]
+"
+    )
+}
+
 /// A Service for the cluster of one node, and for no other.
 fn chosen(node: &str) -> String {
     format!(
@@ -227,8 +254,11 @@ spec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}
     )
 }
 
-/// A Service without a selector, and its one endpoint.
-pub fn by_hand(name: &str, port: u16, address: &str) -> String {
+/// A Service without a selector, and its endpoints.
+pub fn by_hand(name: &str, port: u16, addresses: &[&str]) -> String {
+    let endpoints: Vec<String> =
+        addresses.iter().map(|address| format!("{{addresses: ['{address}']}}")).collect();
+    let endpoints = endpoints.join(", ");
     format!(
         r"
 apiVersion: v1
@@ -241,7 +271,7 @@ kind: EndpointSlice
 metadata: {{name: {name}, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}
 addressType: IPv4
 ports: [{{port: {port}}}]
-endpoints: [{{addresses: ['{address}']}}]
+endpoints: [{endpoints}]
 "
     )
 }

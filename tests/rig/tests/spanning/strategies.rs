@@ -40,11 +40,11 @@ impl Strategy {
         let offload = ["offload", namespace, "--strategy", "same-name", "--pods", self.pods, "--wait"];
         ferro(rome, &offload).await?;
         rome.apply(&self.web()).await?;
-        let status = ["-n", namespace, "rollout", "status", "deployment/web", "--timeout=240s"];
+        let status = ["-n", namespace, "rollout", "status", "deployment/web", "--timeout=300s"];
         rome.kubectl(&status).await.map(drop)
     }
 
-    /// Who answers, and its Service. Nothing but the strategy says on which clusters its pods may run.
+    /// Who answers, and Services of several sorts. Nothing but the strategy says on which clusters its pods may run.
     fn web(&self) -> String {
         let (namespace, replicas) = (self.namespace, self.nodes.len());
         format!(
@@ -71,7 +71,27 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: {{name: web, namespace: {namespace}}}
-spec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}
+spec: {{selector: {{app: web}}, ports: [{{name: http, port: 80, targetPort: http}}, {{name: raw, port: 8080}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web-headless, namespace: {namespace}}}
+spec: {{clusterIP: None, selector: {{app: web}}, ports: [{{port: 8080}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web-nodes, namespace: {namespace}}}
+spec: {{type: NodePort, selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web-balanced, namespace: {namespace}}}
+spec: {{type: LoadBalancer, selector: {{app: web}}, ports: [{{port: 80, targetPort: 8080}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: alias, namespace: {namespace}}}
+spec: {{type: ExternalName, externalName: web.{namespace}.svc.cluster.local}}
 "
         )
     }
@@ -91,14 +111,30 @@ spec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}
         Ok(placed.iter().map(|(_, pod)| (*pod).to_owned()).collect())
     }
 
-    /// Asks until all of its pods have answered, and nobody else.
+    /// Asks for each sort of Service until all of its pods have answered, and nobody else.
     async fn answers(&self, stage: &Stage, asker: &str) -> Result<()> {
-        let (pods, url) = (self.pods(stage).await?, format!("http://web.{}/", self.namespace));
-        eventually(&format!("{asker} gets {url} from {pods:?}"), || async {
-            let answered = stage.ask_for("pod", asker, &url, 20).await?;
-            ensure!(answered == pods, "{answered:?}");
-            Ok(())
-        })
-        .await
+        let pods = self.pods(stage).await?;
+        for (service, port) in [
+            ("web", 80),
+            ("web", 8080),
+            ("web-headless", 8080),
+            ("web-nodes", 80),
+            ("web-balanced", 80),
+            ("alias", 80),
+        ] {
+            let url = format!("http://{service}.{}:{port}/", self.namespace);
+            is_answered(stage, asker, &url, &pods).await?;
+        }
+        Ok(())
     }
+}
+
+/// Asks until all of these have answered, and nobody else.
+async fn is_answered(stage: &Stage, asker: &str, url: &str, pods: &BTreeSet<String>) -> Result<()> {
+    eventually(&format!("{asker} gets {url} from {pods:?}"), || async {
+        let answered = stage.ask_for("pod", asker, url, 20).await?;
+        ensure!(answered == *pods, "{answered:?}");
+        Ok(())
+    })
+    .await
 }

@@ -60,7 +60,7 @@ spec:
 
 pub async fn a_stateful_set_keeps_its_data_through_restarts(stage: &Stage) -> Result<()> {
     stage.rome()?.apply(DATABASE).await?;
-    stage.kubectl(AWAY, &["rollout", "status", "statefulset/db", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["rollout", "status", "statefulset/db", "--timeout=300s"]).await?;
     let there = stage.kubectl_there(&["get", "pvc", "-o", "jsonpath={.items[*].status.phase}"]).await?;
     ensure!(there == "Bound Bound", "the claims over there: {there}");
     let born = ["exec", "db-1", "--", "cat", "/data/born"];
@@ -72,8 +72,8 @@ pub async fn a_stateful_set_keeps_its_data_through_restarts(stage: &Stage) -> Re
             Ok(())
         })
         .await?;
-        stage.kubectl(AWAY, &["delete", "pod", "db-1", "--timeout=180s"]).await?;
-        stage.kubectl(AWAY, &["rollout", "status", "statefulset/db", "--timeout=180s"]).await?;
+        stage.kubectl(AWAY, &["delete", "pod", "db-1", "--timeout=300s"]).await?;
+        stage.kubectl(AWAY, &["rollout", "status", "statefulset/db", "--timeout=300s"]).await?;
     }
     let node = ["get", "pod", "db-1", "-o", "jsonpath={.spec.nodeName}"];
     let node = stage.kubectl(AWAY, &node).await?;
@@ -101,14 +101,14 @@ pub async fn a_claim_beyond_the_quota_says_so(stage: &Stage) -> Result<()> {
     .await?;
     stage.rome()?.apply(&user(AWAY, "large", "liqo", "5Gi")).await?;
     stage.await_described(AWAY, &["pvc", "large"], &["QuotaExceeded", "requests.storage"]).await?;
-    stage.kubectl(AWAY, &["delete", "pod/large", "pvc/large", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pod/large", "pvc/large", "--timeout=300s"]).await?;
     let none = r#"{"spec":{"namespaceCeiling":null}}"#;
     stage.turin()?.kubectl(&["patch", tenant.trim(), "--type=merge", "-p", none]).await.map(drop)
 }
 
 pub async fn a_pod_at_home_has_a_volume_of_home(stage: &Stage) -> Result<()> {
     stage.rome()?.apply(&user(HOME, "files", "liqo", "10Mi")).await?;
-    stage.kubectl(HOME, &["wait", "--for=condition=Ready", "pod/files", "--timeout=180s"]).await?;
+    stage.kubectl(HOME, &["wait", "--for=condition=Ready", "pod/files", "--timeout=300s"]).await?;
     let volume = ["get", "pvc", "files", "-o", "jsonpath={.spec.volumeName}"];
     let volume = stage.kubectl(HOME, &volume).await?;
     let class = ["get", "pv", &volume, "-o", "jsonpath={.spec.storageClassName}"];
@@ -121,7 +121,7 @@ pub async fn a_pod_at_home_has_a_volume_of_home(stage: &Stage) -> Result<()> {
         Ok(())
     })
     .await?;
-    stage.kubectl(HOME, &["delete", "pod/files", "pvc/files", "--timeout=180s"]).await?;
+    stage.kubectl(HOME, &["delete", "pod/files", "pvc/files", "--timeout=300s"]).await?;
     eventually("its volume is gone", || async {
         let volumes = stage.rome()?.kubectl(&["get", "pv", "-o", "name"]).await?;
         ensure!(!volumes.contains(&volume), "{volumes}");
@@ -133,13 +133,13 @@ pub async fn a_pod_at_home_has_a_volume_of_home(stage: &Stage) -> Result<()> {
 pub async fn a_claim_of_another_class_keeps_its_pod_off(stage: &Stage) -> Result<()> {
     stage.rome()?.apply(&user(AWAY, "local", "standard", "10Mi")).await?;
     stage.await_described(AWAY, &["pod", "local"], &["ClaimNotPortable"]).await?;
-    stage.kubectl(AWAY, &["delete", "pod/local", "pvc/local", "--timeout=180s"]).await.map(drop)
+    stage.kubectl(AWAY, &["delete", "pod/local", "pvc/local", "--timeout=300s"]).await.map(drop)
 }
 
 pub async fn what_is_lost_over_there_is_not_replaced(stage: &Stage) -> Result<()> {
     stage.kubectl(AWAY, &["scale", "statefulset/db", "--replicas=1"]).await?;
-    stage.kubectl(AWAY, &["wait", "--for=delete", "pod/db-1", "--timeout=180s"]).await?;
-    stage.kubectl_there(&["delete", "pvc", "data-db-1", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=delete", "pod/db-1", "--timeout=300s"]).await?;
+    stage.kubectl_there(&["delete", "pvc", "data-db-1", "--timeout=300s"]).await?;
     stage.await_described(AWAY, &["pvc", "data-db-1"], &["DataLost"]).await?;
     stage.kubectl(AWAY, &["scale", "statefulset/db", "--replicas=2"]).await?;
     stage.await_described(AWAY, &["pod", "db-1"], &["ClaimLost"]).await?;
@@ -160,9 +160,9 @@ pub async fn who_parts_is_told_what_is_lost(stage: &Stage) -> Result<()> {
 }
 
 pub async fn nothing_is_left_of_a_claim_that_is_deleted(stage: &Stage) -> Result<()> {
-    stage.kubectl(AWAY, &["delete", "statefulset/db", "--timeout=180s"]).await?;
-    stage.kubectl(AWAY, &["wait", "--for=delete", "pod", "-l", "app=db", "--timeout=180s"]).await?;
-    stage.kubectl(AWAY, &["delete", "pvc", "--all", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "statefulset/db", "--timeout=300s"]).await?;
+    stage.kubectl(AWAY, &["wait", "--for=delete", "pod", "-l", "app=db", "--timeout=300s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pvc", "--all", "--timeout=300s"]).await?;
     eventually("nothing is left", || async {
         let there = stage.kubectl_there(&["get", "pvc", "-o", "name"]).await?;
         let here = stage.rome()?.kubectl(&["get", "pv", "-l", "liqo.io/remoteID", "-o", "name"]).await?;

@@ -42,7 +42,7 @@ spec:
 pub async fn a_pod_over_there_lists_the_pods_of_its_namespace(stage: &Stage) -> Result<()> {
     stage.rome()?.apply(PODS).await?;
     stage
-        .kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/lister", "pod/mute", "--timeout=180s"])
+        .kubectl(AWAY, &["wait", "--for=condition=Ready", "pod/lister", "pod/mute", "--timeout=300s"])
         .await?;
     eventually("the pod lists those of its namespace", || async {
         let names = stage.kubectl(AWAY, &["exec", "lister", "--", "/testbox", "neighbours"]).await?;
@@ -53,7 +53,7 @@ pub async fn a_pod_over_there_lists_the_pods_of_its_namespace(stage: &Stage) -> 
     let secrets = ["get", "secrets", "-l", "virtualkubelet.liqo.io/tokens", "-o", "name"];
     let there = stage.kubectl_there(&secrets).await?;
     ensure!(there.lines().count() == 1, "only one pod has a token: {there}");
-    stage.kubectl(AWAY, &["delete", "pod", "lister", "mute", "--timeout=180s"]).await?;
+    stage.kubectl(AWAY, &["delete", "pod", "lister", "mute", "--timeout=300s"]).await?;
     eventually("the token is gone", || async {
         let there = stage.kubectl_there(&secrets).await?;
         ensure!(there.is_empty(), "{there}");

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use ferro_api::virtualkubelet::MappingPhase;
 use futures::future::try_join_all;
 use kube::api::{Patch, PatchParams};
+use rig::audit::Asked;
 use rig::wait::eventually;
 use serde_json::json;
 
@@ -57,6 +58,7 @@ fn of_a_hundred_that_want_the_last_namespace_exactly_one_has_it() -> Result<()> 
     on_stage(async |stage| {
         stage.set(&stage.rome, &json!({"namespaceQuota": 2})).await?;
         stage.rome.has([("first", "first-of-rome")]).await?;
+        let mark = stage.audit.mark().await?;
         try_join_all((0..100).map(|index| add(&stage.rome, index))).await?;
         let answers = eventually("all hundred are answered", || async {
             let answers = stage.rome.answers().await?;
@@ -68,6 +70,11 @@ fn of_a_hundred_that_want_the_last_namespace_exactly_one_has_it() -> Result<()> 
         ensure!(answers["first"].phase == MappingPhase::Accepted, "who has one keeps it");
         let there = stage.namespaces_of(&stage.rome).await?;
         ensure!(there.len() == 2, "{there:?}");
+        // Nor was there ever one more, if only for a moment.
+        let is_creation =
+            |one: &&Asked| one.resource == "namespaces" && one.verb == "create" && one.code < 400;
+        let created = stage.audit.since(mark).await?.iter().filter(is_creation).count();
+        ensure!(created == 1, "{created} namespaces were created");
         let won: BTreeMap<_, _> =
             answers.iter().filter(|(_, answer)| answer.phase == MappingPhase::Accepted).collect();
         println!("{:?} had the last one", won.keys().find(|origin| **origin != "first"));

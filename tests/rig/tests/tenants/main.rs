@@ -221,7 +221,9 @@ fn a_hundred_namespaces_cost_less_than_five_hundred_requests_and_the_last_as_muc
         let asked: Vec<Asked> = asked.into_iter().filter(of_tenancy).collect();
         println!("{} requests for 100 namespaces", asked.len());
         ensure!(asked.len() < 500, "{} requests", asked.len());
-        let each = |resource| writes(&asked, resource).values().copied().max().unwrap_or_default();
+        // What the API server did not take was no write: after 5 s without its watch a controller may try what is done.
+        let done: Vec<Asked> = asked.into_iter().filter(|one| one.code < 400).collect();
+        let each = |resource| writes(&done, resource).values().copied().max().unwrap_or_default();
         let most = ["namespaces", "rolebindings", "resourcequotas", "networkpolicies"].map(each);
         ensure!(most.iter().all(|most| *most <= 1), "some were written more often: {most:?}");
         Ok(())

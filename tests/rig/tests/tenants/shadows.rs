@@ -18,6 +18,8 @@ use crate::parsed;
 use crate::stage::{Consumer, Stage, on_stage, refused};
 
 const SHOP: &str = "shop-of-rome";
+/// Another one of rome.
+const SHED: &str = "shed-of-rome";
 const VAULT: &str = "vault-of-milan";
 
 impl Consumer {
@@ -206,6 +208,25 @@ fn where_and_as_what_a_pod_runs_is_what_the_tenant_says_and_not_the_consumer() -
         .await?;
         let message = answer.message.unwrap_or_default();
         ensure!(message.contains("RuntimeClass \"sandbox\" not found"), "{message}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_limit_is_charged_as_the_request_that_kubernetes_makes_of_it() -> Result<()> {
+    on_stage(async |stage| {
+        furnish(stage).await?;
+        let room = json!({"cpu": "1", "memory": "1Gi", "pods": "5", "example.org/gpu": "1"});
+        stage.set(&stage.rome, &json!({"resourceQuota": {"hard": room}})).await?;
+        stage.rome.has([("shop", SHOP), ("shed", SHED)]).await?;
+        let limits = json!({"resources": {"limits": {"example.org/gpu": "1"}}});
+        let gpu = json!({"containers": [container(&limits)]});
+        let first = stage.rome.wish(SHOP, "first", &gpu).await?;
+        ensure!(first.phase == Some(ShadowPodPhase::Active), "{first:?}");
+        let second = stage.rome.wish(SHED, "second", &gpu).await?;
+        ensure!(second.phase == Some(ShadowPodPhase::Rejected), "{second:?}");
+        ensure!(second.reason.as_deref() == Some("QuotaExceeded"), "{second:?}");
+        ensure!(second.message.as_ref().is_some_and(|why| why.contains("example.org/gpu")), "{second:?}");
         Ok(())
     })
 }

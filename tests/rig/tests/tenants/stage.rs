@@ -108,11 +108,16 @@ impl Stage {
         Ok(self.tenants().get(&consumer.id).await?)
     }
 
-    /// What an administrator of Turin sets for a consumer.
+    /// What an administrator of Turin sets for a consumer, once the controller knows.
     pub async fn set(&self, consumer: &Consumer, spec: &Value) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": spec}));
-        self.tenants().patch(&consumer.id, &PatchParams::default(), &patch).await?;
-        Ok(())
+        let set = self.tenants().patch(&consumer.id, &PatchParams::default(), &patch).await?;
+        eventually("the controller knows", || async {
+            let seen = self.tenant(consumer).await?.status.and_then(|status| status.observed_generation);
+            ensure!(seen >= set.metadata.generation, "{seen:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// The names of a consumer's namespaces.

@@ -41,7 +41,7 @@ const AT_ONCE: usize = 200;
 /// What the paper printed of some numbers of requests, in seconds.
 const PAPER: [(u32, f64); 2] = [(500, 260.68), (1000, 675.42)];
 /// How often a request is made that was told to come again.
-const TRIES: u32 = 5;
+const TRIES: u32 = 30;
 /// The numbers of endpoints that are asked for in a row are below.
 const IN_A_ROW: u32 = 1000;
 /// Large enough for all of them.

@@ -1,5 +1,5 @@
-//! `make bench`: figures as `name value unit`, each beside its goal; never a pass or a fail. `bench ipam` gives those of the
-//! address manager only, and so on for each of [`PARTS`].
+//! `make bench`: figures as `name value unit`, beside its goal each that has one; never a pass or a fail. `bench ipam` gives
+//! those of the address manager only, and so on for each of [`PARTS`].
 //!
 //! A part that cannot be measured loses no other: the rest is measured all the same, and what failed is told at the end.
 

@@ -77,6 +77,7 @@ async fn rounds(stage: &Stage) -> Result<()> {
             }
         }
         times_of(count, &local, &offloaded);
+        lags(count, &offloaded)?;
         each.push((count, local, offloaded));
     }
     let (most, local, offloaded) = each.last().context("no sizes")?;
@@ -85,7 +86,6 @@ async fn rounds(stage: &Stage) -> Result<()> {
         |rounds: &[Round], count: &usize| mean(rounds, |round| round.took.as_secs_f64()) / float(*count);
     let growth = of_each(offloaded, most) / of_each(small, fewer);
     println!("pods.offloaded.linear {growth:.2} of the time for each pod at {fewer} (1 is linear)");
-    lags(*most, offloaded)?;
     costs(*most, local, offloaded);
     println!("pods.conflicts {conflicts} writes of ours that met another one (goal 0)");
     Ok(())

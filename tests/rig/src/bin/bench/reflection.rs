@@ -14,6 +14,7 @@ use rig::installation::{SILENT, ferro, install, load};
 use rig::plan::ClusterSpec;
 use rig::topology::{Cluster, Topology};
 use rig::tunnels::connected;
+use rig::wait::eventually;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -22,6 +23,8 @@ use crate::pods::percentile;
 
 /// As the method that these figures follow has it.
 const REQUESTS: &str = "1000";
+/// In seconds: one that is slow is a figure, and no failure.
+const PATIENT: &str = "30";
 const ROUNDS: usize = 3;
 const CHANGES: usize = 100;
 /// Between a change and the next.
@@ -55,8 +58,9 @@ pub async fn run() -> Result<()> {
     let same_name = ["offload", APP, "--strategy", "same-name", "--pods", "local-and-remote", "--wait"];
     ferro(rome, &same_name).await?;
     furnish(rome, turin).await?;
-    requests(rome, turin).await?;
-    changes(rome, turin).await
+    let asked = requests(rome, turin).await;
+    changes(rome, turin).await?;
+    asked
 }
 
 async fn furnish(rome: &Cluster, turin: &Cluster) -> Result<()> {
@@ -102,11 +106,16 @@ async fn requests(rome: &Cluster, turin: &Cluster) -> Result<()> {
         "bare" => format!("http://{node}:8099/"),
         service => format!("http://{service}.{APP}/"),
     };
+    for (_, asker, whom) in WAYS {
+        // It takes a moment until every node knows a Service.
+        let url = url(whom);
+        eventually("somebody answers", || ask(rome, asker, &url, ["1", "1"])).await?;
+    }
     for (figure, at_once) in [("http", "1"), ("http.8", "8")] {
         let mut all: [Vec<Measured>; WAYS.len()] = Default::default();
         for _ in 0..ROUNDS {
             for ((_, asker, whom), measured) in WAYS.iter().zip(&mut all) {
-                measured.push(ask(rome, asker, &url(whom), at_once).await?);
+                measured.push(ask(rome, asker, &url(whom), [REQUESTS, at_once]).await?);
             }
         }
         let mean = |of: &[Measured], what: fn(&Measured) -> f64| {
@@ -129,10 +138,11 @@ async fn requests(rome: &Cluster, turin: &Cluster) -> Result<()> {
     Ok(())
 }
 
-async fn ask(rome: &Cluster, asker: &str, url: &str, at_once: &str) -> Result<Measured> {
+/// So many requests, so many at once.
+async fn ask(rome: &Cluster, asker: &str, url: &str, [requests, at_once]: [&str; 2]) -> Result<Measured> {
     let namespace = if asker.starts_with("bare") { "default" } else { APP };
-    let load = ["-n", namespace, "exec", asker, "--", "/testbox", "load", url, "--requests", REQUESTS];
-    let said = rome.kubectl(&[&load[..], &["--at-once", at_once]].concat()).await?;
+    let load = ["-n", namespace, "exec", asker, "--", "/testbox", "load", url, "--requests", requests];
+    let said = rome.kubectl(&[&load[..], &["--at-once", at_once, "-T", PATIENT]].concat()).await?;
     serde_json::from_str(said.trim()).with_context(|| format!("{asker} says {said}"))
 }
 

@@ -20,6 +20,8 @@ const PINGS: usize = 2_000;
 const STREAMS: [usize; 2] = [1, 4];
 /// How long a datagram may be under way.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nothing may come through a tunnel that is flooded.
+const SILENCE: Duration = Duration::from_mins(1);
 /// What ends an echo.
 const OVER: &[u8] = b"over";
 
@@ -163,6 +165,9 @@ fn flood(pair: &Pair) -> Result<u64> {
     let target: SocketAddr = (CALLED.parse::<IpAddr>()?, listener.local_addr()?.port()).into();
     let mut sender = pair.rooms[0].run(|| TcpStream::connect_timeout(&target, PATIENCE))?;
     let (mut receiver, _) = listener.accept()?;
+    // Of a tunnel that breaks down nobody would ever hear again.
+    receiver.set_read_timeout(Some(SILENCE))?;
+    sender.set_write_timeout(Some(SILENCE))?;
     let sending = thread::spawn(move || -> std::io::Result<()> {
         let (begin, bytes) = (Instant::now(), vec![7; 1 << 17]);
         while begin.elapsed() < FLOOD {

@@ -12,6 +12,7 @@ mod story;
 mod view;
 mod watch;
 
+use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
@@ -31,7 +32,7 @@ const INTERRUPTED: u8 = 130;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let keep = std::env::var_os("KEEP").is_some_and(|value| !value.is_empty());
+    let keep = is_kept(std::env::var_os("KEEP").as_deref());
     match run(keep).await {
         Ok(code) => code,
         Err(error) => {
@@ -44,13 +45,19 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Whether the clusters are to stay, by the variable `KEEP`; the Makefile reads it in the same way.
+fn is_kept(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// Tells the story; whatever cuts it short, only a demo that is to be kept leaves anything behind.
 async fn run(keep: bool) -> Result<ExitCode> {
     let interrupted = interrupted()?;
     let rig = if keep { NAME.to_owned() } else { topology::own(NAME) };
+    // One that is not to stay has a name of its own, but its end is that nothing runs any more.
     ensure!(
-        !topology::runs(&rig).await?,
-        "a demo runs already; end it with: target/debug/rig --rig {rig} down"
+        !topology::runs(NAME).await?,
+        "a demo that was kept runs; end it with: target/debug/rig --rig {NAME} down"
     );
     let (story, news) = Story::begin();
     let (send_deeds, deeds) = mpsc::unbounded_channel();
@@ -111,4 +118,17 @@ fn interrupted() -> Result<impl Future<Output = ()>> {
             _ = hang_up.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_kept;
+
+    #[test]
+    fn clusters_stay_only_for_who_says_so() {
+        assert!(is_kept(Some("1".as_ref())));
+        for no in [None, Some(""), Some("0")] {
+            assert!(!is_kept(no.map(AsRef::as_ref)), "{no:?}");
+        }
+    }
 }

@@ -31,6 +31,9 @@ pub enum Deed {
 const SCRIPT: [(u64, Deed); 3] = [(8, Deed::Cut), (15, Deed::Heal), (8, Deed::Unpeer)];
 /// How long the first orders may take to find their way.
 const OPENING: u64 = 3;
+/// For how long orders may fail, or fail to come, as the shop opens: longer than a customer waits, since nothing is promised
+/// of that.
+const OPENING_ALLOWED: f64 = 10.0;
 /// How long orders are watched in the end.
 const LAST_LOOK: u64 = 5;
 /// Instances of each part, as the manifests say and after scaling.
@@ -48,14 +51,22 @@ pub struct Ending {
 impl Ending {
     /// Whether orders worked before, during and after; who plays with the clusters may break that, but no order.
     pub fn is_good(&self) -> bool {
-        if self.by_hand { self.record.is_right() } else { self.record.is_good() }
+        if self.by_hand { self.record.is_begun() && self.record.is_right() } else { self.record.is_good() }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.by_hand, self.is_good()) {
+            (false, true) => "all of it worked",
+            (false, false) => "orders did not work all the time",
+            (true, true) => "you had the keys: orders were taken, and none was wrong",
+            (true, false) => "you had the keys: no order was taken, or some were wrong",
+        }
     }
 }
 
 impl fmt::Display for Ending {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_good() { "all of it worked" } else { "orders did not work all the time" };
-        write!(out, "{}\n{verdict}{}", self.record, self.farewell)
+        write!(out, "{}\n{}{}", self.record, self.verdict(), self.farewell)
     }
 }
 
@@ -123,7 +134,7 @@ impl Open<'_> {
     async fn run(&mut self, keep: bool) -> Result<bool> {
         self.story.chapter("orders");
         self.story.tell(News::Open);
-        self.customers.begin("as the shop opens", ALLOWED);
+        self.customers.begin("as the shop opens", OPENING_ALLOWED);
         self.customers.watch(OPENING).await?;
         self.customers.begin("before the cut", 0.0);
         // Who wants to keep the clusters wants to keep their peerings.
@@ -232,4 +243,31 @@ fn farewell(clusters: &Clusters) -> Result<String> {
         format!("end: target/debug/rig --rig {NAME} down"),
     ]);
     Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use ::shop::report::{Line, Second};
+
+    use super::*;
+
+    #[test]
+    fn who_takes_the_keys_is_told_something_else_than_who_watched() {
+        let ending = |orders: u64, by_hand: bool| {
+            let mut record = Record::default();
+            record.begin("before the cut", 0.0);
+            record.hear(&Line::Second(Second { second: 1, orders, ..Second::default() }));
+            Ending { record, farewell: String::new(), by_hand }
+        };
+        for (orders, by_hand, is_good, verdict) in [
+            (5, false, true, "all of it worked"),
+            (0, false, false, "orders did not work"),
+            (5, true, true, "you had the keys: orders were taken"),
+            (0, true, false, "you had the keys: no order was taken"),
+        ] {
+            let ending = ending(orders, by_hand);
+            assert_eq!(ending.is_good(), is_good, "{ending}");
+            assert!(ending.to_string().contains(verdict), "{ending}");
+        }
+    }
 }

@@ -26,7 +26,7 @@ const CUSTOMERS: &str = "customers";
 /// A pod at home that has nothing to do with the shop.
 const VISITOR: &str = "visitor";
 /// How long customers may take to come, to be served, or to go.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Extends the namespace over the peers.
 pub async fn offload(clusters: &Clusters, story: &Story) -> Result<()> {
@@ -65,7 +65,7 @@ pub async fn settled(clusters: &Clusters) -> Result<()> {
     let home = clusters.home()?;
     let workloads = ["-n", NAMESPACE, "get", "deployments,statefulsets", "-o", "name"];
     for workload in home.kubectl(&workloads).await?.lines() {
-        home.kubectl(&["-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s"]).await?;
+        home.kubectl(&["-n", NAMESPACE, "rollout", "status", workload, "--timeout=300s"]).await?;
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ async fn visit(home: &Cluster, story: &Story, address: &str) -> Result<()> {
 
 /// A ping and a page, from the visitor. Every part of the shop says whether it is ready.
 async fn ping_and_get(home: &Cluster, story: &Story, address: &str) -> Result<()> {
-    let ready = ["-n", "default", "wait", "--for=condition=Ready", "pod", VISITOR, "--timeout=120s"];
+    let ready = ["-n", "default", "wait", "--for=condition=Ready", "pod", VISITOR, "--timeout=300s"];
     home.kubectl(&ready).await?;
     let exec = ["-n", "default", "exec", VISITOR, "--"];
     let pinged = eventually("a pod at home pings one over there", || async {
@@ -161,7 +161,7 @@ pub async fn close(clusters: &Clusters, story: &Story) -> Result<()> {
         &format!("ferro unoffload {NAMESPACE} --wait"),
         told.trim_end().lines().last().unwrap_or_default(),
     );
-    home.kubectl(&["delete", "namespace", CUSTOMERS, NAMESPACE, "--timeout=120s"]).await.map(drop)
+    home.kubectl(&["delete", "namespace", CUSTOMERS, NAMESPACE, "--timeout=300s"]).await.map(drop)
 }
 
 /// Customers who order without a pause.
@@ -177,7 +177,7 @@ impl Customers {
     pub async fn come(home: &Cluster, story: &Story) -> Result<Self> {
         home.kubectl(&["create", "namespace", CUSTOMERS]).await?;
         apply(home, CUSTOMERS, manifests("load.yaml")?).await?;
-        home.kubectl(&["-n", CUSTOMERS, "rollout", "status", "deployment/load", "--timeout=120s"]).await?;
+        home.kubectl(&["-n", CUSTOMERS, "rollout", "status", "deployment/load", "--timeout=300s"]).await?;
         story.say(format!("$ kubectl -n {CUSTOMERS} apply -f examples/shop/load.yaml && kubectl -n {CUSTOMERS} logs -f deployment/load"));
         let (record, _) = watch::channel(Record::default());
         let listening = listen(home, record.clone(), story.clone())?;

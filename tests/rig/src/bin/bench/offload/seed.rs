@@ -62,8 +62,8 @@ async fn enforce(client: &Client, map: &NamespaceMap, workers: usize) -> Result<
 /// one namespace, and have the names of the nodes.
 pub async fn namespace_offloadings(tasks: Tasks, client: Client, namespace: String) -> Result<()> {
     let virtual_nodes = watcher::Config::default().labels(&TYPE_VIRTUAL_NODE.selector());
-    let nodes = Watched::<Node>::start(&tasks, "nodes", Api::all(client.clone()), virtual_nodes);
-    let maps = watch_maps(&tasks, &client, &namespace).await?;
+    let mut nodes = Watched::<Node>::start(&tasks, "nodes", Api::all(client.clone()), virtual_nodes);
+    let mut maps = watch_maps(&tasks, &client, &namespace).await?;
     let all = watcher::Config::default();
     let mut offloadings =
         Watched::<NamespaceOffloading>::start(&tasks, "offloadings", Api::all(client.clone()), all);
@@ -73,7 +73,12 @@ pub async fn namespace_offloadings(tasks: Tasks, client: Client, namespace: Stri
             let offloaded = offloading.namespace().context("it lies in no namespace")?;
             fill(&maps, &Api::namespaced(client.clone(), &namespace), &nodes.all(), &offloaded).await?;
         }
-        offloadings.changed().await?;
+        // A node or a map may be seen after the offloading that is for it.
+        tokio::select! {
+            changed = offloadings.changed() => changed?,
+            changed = nodes.changed() => changed?,
+            changed = maps.changed() => changed?,
+        }
     }
 }
 
@@ -85,7 +90,7 @@ async fn fill(
 ) -> Result<()> {
     for node in nodes {
         let name = node.name_any();
-        let map = maps.get(api.namespace(), &name).context("a virtual node has no map")?;
+        let Some(map) = maps.get(api.namespace(), &name) else { continue };
         if !map.spec.desired_mapping.contains_key(offloaded) {
             let patch = Patch::Merge(json!({"spec": {"desiredMapping": {offloaded: offloaded}}}));
             api.patch(&name, &PatchParams::default(), &patch).await?;

@@ -105,15 +105,15 @@ async fn keep(client: Client, pods: Watched<Pod>, addresses: u32) -> Result<()> 
         stream::iter(guests)
             .try_for_each_concurrent(AT_ONCE, |(pod, ip)| {
                 let client = client.clone();
-                async move { attend(client, &pod, ip).await }
+                async move { eventually("a pod is attended to", || attend(&client, &pod, ip)).await }
             })
             .await?;
         changes.changed().await?;
     }
 }
 
-async fn attend(client: Client, pod: &Pod, ip: Ipv4Addr) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
+async fn attend(client: &Client, pod: &Pod, ip: Ipv4Addr) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let runs = pod.status.as_ref().is_some_and(|status| status.pod_ip.is_some());
     let done = if pod.metadata.deletion_timestamp.is_some() {
         pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.map(drop)
