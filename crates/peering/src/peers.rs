@@ -20,6 +20,7 @@ use anyhow::Result;
 use ferro_api::config::ClusterConfigSpec;
 use ferro_api::discovery::ForeignCluster;
 use ferro_core::keepalive::Heartbeat;
+use ferro_core::peering::outgoing::State;
 use ferro_core::peering::{self, Plan, Snapshot, Write};
 use ferro_runtime::shutdown::Tasks;
 use k8s_openapi::jiff::Timestamp;
@@ -79,6 +80,8 @@ struct Memory {
     /// What the watches have yet to see of what was written.
     unseen: Vec<Check>,
     written: Option<Instant>,
+    /// The UID of the node that was found empty.
+    emptied: Option<String>,
 }
 
 impl Memory {
@@ -163,11 +166,32 @@ impl Controller {
         let auth_url = own.reach.auth.as_ref().map(ToString::to_string);
         let snapshot = facts.snapshot(peer, settings, auth_url.as_deref(), now);
         let plan = peering::decide(&snapshot);
+        if !self.is_emptied(&name, &facts, &plan).await? {
+            // The watch of pods shows them soon.
+            return Ok(Instant::now() + RETRY);
+        }
         debug!(peer = name, outgoing = ?plan.outgoing, incoming = ?plan.incoming, writes = plan.writes.len(), "decided");
         let result = self.perform(peer, own, &facts, &snapshot, &plan).await;
         self.memories.entry(name).or_default().written = Some(Instant::now());
         result?;
         Ok(until(plan.wake, now))
+    }
+
+    /// Whether a node that is left for empty is. Books of pods may be old, and after a start not be complete, and what follows
+    /// is not taken back: so the API server is asked once.
+    async fn is_emptied(&mut self, name: &str, facts: &Facts, plan: &Plan) -> Result<bool> {
+        let (Some(node), State::Unmapping | State::Emptied) = (&facts.node, plan.outgoing) else {
+            return Ok(true);
+        };
+        let memory = self.memories.entry(name.to_owned()).or_default();
+        if memory.emptied.is_none() || memory.emptied != node.metadata.uid {
+            let left = self.hand.movable(&node.name_any()).await?;
+            if left > facts.movable {
+                return Ok(false);
+            }
+            memory.emptied.clone_from(&node.metadata.uid);
+        }
+        Ok(true)
     }
 
     /// The writes in order, then what is shown; each is remembered until the watches have seen it.

@@ -170,7 +170,7 @@ fn key(pod: &Pod) -> Key {
 }
 
 /// Whether a drain moves the pod: it runs, or will, and does not put up with the taint.
-fn is_movable(pod: &Pod) -> bool {
+pub(super) fn is_movable(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     !matches!(phase, Some("Succeeded" | "Failed")) && !tolerations.iter().any(tolerates_draining)

@@ -14,15 +14,16 @@ use ferro_core::virtual_node::{Health, VirtualNode};
 use ferro_runtime::events::Teller;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::Serialize;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::info;
 
+use super::books::is_movable;
 use super::facts::{Facts, id_of, is_draining};
 use super::stock::{Check, Kind, Stock, has, has_new, lacks};
 use crate::home::{Agent, Home};
@@ -61,6 +62,11 @@ impl Hand {
     /// the next one, and not to be taken away.
     pub(super) async fn still_knows(&self, peer: &ForeignCluster) -> Result<bool> {
         is_there(&self.client, peer).await
+    }
+
+    /// How many pods a drain of this node has yet to move, by the server's own word.
+    pub(super) async fn movable(&self, node: &str) -> Result<usize> {
+        movable(&self.client, node).await
     }
 
     /// Performs one write, and says how to tell that the watches have seen it.
@@ -328,6 +334,13 @@ async fn is_there(client: &Client, peer: &ForeignCluster) -> Result<bool> {
     Ok(present.is_some_and(|present| present.metadata.uid == peer.metadata.uid))
 }
 
+async fn movable(client: &Client, node: &str) -> Result<usize> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let bound = pods.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await;
+    let bound = bound.with_context(|| format!("cannot list the pods of the Node {node}"))?;
+    Ok(bound.items.iter().filter(|pod| is_movable(pod)).count())
+}
+
 /// A kind of object that the two clusters exchange.
 trait Kept: Kind + Resource<Scope = NamespaceResourceScope> + Serialize {
     /// How to tell that the watch has seen this version.
@@ -460,5 +473,18 @@ mod tests {
         assert!(!is_there(&next, &milan("1")).await.unwrap());
         let nobody = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         assert!(!is_there(&server(404, nobody), &milan("1")).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_node_is_empty_when_the_server_says_so() {
+        let pod = |phase| json!({"metadata": {"name": phase}, "spec": {"containers": []}, "status": {"phase": phase}});
+        let bound = server(200, json!({"metadata": {}, "items": [pod("Running"), pod("Succeeded")]}));
+        assert_eq!(movable(&bound, "liqo-milan").await.unwrap(), 1);
+        assert_eq!(
+            movable(&server(200, json!({"metadata": {}, "items": []})), "liqo-milan").await.unwrap(),
+            0
+        );
+        let down = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500});
+        assert!(movable(&server(500, down), "liqo-milan").await.is_err(), "who does not know does not go on");
     }
 }
