@@ -1,11 +1,15 @@
 //! All objects of a cluster, to tell whether something was left behind.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use crate::topology::Cluster;
 use crate::wait::eventually;
+
+/// For so long nothing may come or go until an installation is at rest.
+const REST: Duration = Duration::from_secs(3);
 
 /// Every object in a cluster: kind, namespace and name; without Events, Leases and measurements, which come and go.
 pub async fn everything(cluster: &Cluster) -> Result<BTreeSet<String>> {
@@ -41,6 +45,19 @@ pub async fn at_rest(cluster: &Cluster) -> Result<BTreeSet<String>> {
                 ensure!(objects.contains(&wanted), "no {wanted}");
             }
         }
+        Ok(objects)
+    })
+    .await
+}
+
+/// All objects of a cluster with ferro. What controllers make of an installation comes a moment after it: two looks in a row
+/// find the same.
+pub async fn settled(cluster: &Cluster) -> Result<BTreeSet<String>> {
+    eventually("the installation comes to rest", || async {
+        let before = everything(cluster).await?;
+        tokio::time::sleep(REST).await;
+        let objects = everything(cluster).await?;
+        ensure!(objects == before, "more has come or gone: {:?}", objects.symmetric_difference(&before));
         Ok(objects)
     })
     .await

@@ -40,10 +40,12 @@ pub async fn connected(cluster: &Cluster, peer: &Cluster) -> Result<TunnelEndpoi
     connected_to(cluster, &identifier(peer).await?).await
 }
 
-/// The same, to a peer that is known by its identifier only.
+/// The same, to a peer that is known by its identifier only. The tunnel of an earlier peering may still be on its way out,
+/// and say that it is up.
 pub async fn connected_to(cluster: &Cluster, peer: &str) -> Result<TunnelEndpoint> {
     eventually(&format!("{} has a tunnel to {peer}", cluster.plan.name), || async {
         let tunnel = tunnel_to(cluster, peer).await?.context("it has none")?;
+        ensure!(tunnel.metadata.deletion_timestamp.is_none(), "it is being removed");
         let connection = tunnel.status.as_ref().and_then(|status| status.connection.clone());
         let connection = connection.context("nothing is known of the tunnel")?;
         ensure!(

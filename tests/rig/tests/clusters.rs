@@ -29,24 +29,27 @@ fn six_nodes_are_ready_and_no_two_of_a_cluster_offer_the_same() -> Result<()> {
     block_on(async {
         for name in NAMES {
             let cluster = topology().await?.cluster(name)?;
-            let nodes = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await?.items;
-            ensure!(nodes.len() == 2, "{name} has {} nodes", nodes.len());
-            let memory: BTreeSet<_> = nodes.iter().filter_map(|node| allocatable(node, "memory")).collect();
-            ensure!(memory.len() == 2, "all nodes of {name} offer {memory:?}");
-            for node in &nodes {
-                ensure!(allocatable(node, "pods").as_deref() == Some("250"), "maxPods of {name}");
-                let slice = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
-                ensure!(slice.ends_with("/23"), "a node of {name} owns {slice}");
-                let version = node
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.node_info.as_ref())
-                    .map(|info| &info.kubelet_version);
-                ensure!(version.is_some_and(|version| version.starts_with("v1.34.")), "{version:?}");
-            }
+            eventually("both nodes are as they should be", || nodes_are_right(cluster)).await?;
         }
         Ok(())
     })
+}
+
+async fn nodes_are_right(cluster: &Cluster) -> Result<()> {
+    let name = &cluster.plan.name;
+    let nodes = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await?.items;
+    ensure!(nodes.len() == 2, "{name} has {} nodes", nodes.len());
+    let memory: BTreeSet<_> = nodes.iter().filter_map(|node| allocatable(node, "memory")).collect();
+    ensure!(memory.len() == 2, "all nodes of {name} offer {memory:?}");
+    for node in &nodes {
+        ensure!(allocatable(node, "pods").as_deref() == Some("250"), "maxPods of {name}");
+        let slice = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
+        ensure!(slice.ends_with("/23"), "a node of {name} owns {slice}");
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let version = info.map(|info| &info.kubelet_version);
+        ensure!(version.is_some_and(|version| version.starts_with("v1.34.")), "{version:?}");
+    }
+    Ok(())
 }
 
 fn allocatable(node: &Node, resource: &str) -> Option<String> {
@@ -154,8 +157,13 @@ fn logs_exec_port_forward_and_top_work_on_both_nodes() -> Result<()> {
         for number in [1, 2] {
             let pod = format!("shell-{number}");
             with_shell(cluster, &pod, number).await?;
-            let said = cluster.kubectl(&["logs", &pod]).await?;
-            ensure!(said.trim() == "started", "{said}");
+            // It is ready as soon as it is started, before it has said anything.
+            eventually("its log is there", || async {
+                let said = cluster.kubectl(&["logs", &pod]).await?;
+                ensure!(said.trim() == "started", "{said}");
+                Ok(())
+            })
+            .await?;
             let host = cluster.kubectl(&["exec", &pod, "--", "hostname"]).await?;
             ensure!(host.trim() == pod, "{host}");
             eventually("kubectl top", || async {
@@ -165,8 +173,12 @@ fn logs_exec_port_forward_and_top_work_on_both_nodes() -> Result<()> {
             })
             .await?;
         }
-        let nodes = cluster.kubectl(&["top", "node", "--no-headers"]).await?;
-        ensure!(nodes.lines().count() == 2 && nodes.contains('%'), "{nodes}");
+        eventually("kubectl top shows the nodes", || async {
+            let nodes = cluster.kubectl(&["top", "node", "--no-headers"]).await?;
+            ensure!(nodes.lines().count() == 2 && nodes.contains('%'), "{nodes}");
+            Ok(())
+        })
+        .await?;
         port_forward(cluster).await
     })
 }
@@ -340,7 +352,8 @@ fn shell_kill_restart_and_cut_reach_the_second_node() -> Result<()> {
         let ping = ["busybox", "ping", "-c", "2", "-W", "1", &target];
         rig(&["cut", "c/2", "b"]).await?;
         ensure!(c.on_node(2, &ping).await.is_err(), "the second node reaches b");
-        c.on_node(1, &ping).await.context("the first node is cut off, too")?;
+        // Two pings of a second each may be lost where everybody wants the processor.
+        eventually("the first node reaches b", || c.on_node(1, &ping)).await?;
         rig(&["heal", "b", "c"]).await?;
         eventually("healed", || async { c.on_node(2, &ping).await.map(drop) }).await
     })

@@ -3,6 +3,7 @@
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use rig::plan::ClusterSpec;
 use rig::tools::workspace;
 use rig::topology::{Cluster, Topology, built};
@@ -29,9 +30,22 @@ async fn cluster() -> Result<&'static Cluster> {
             .cluster("a")?
             .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"])
             .await?;
+        are_served(topology.cluster("a")?).await?;
         Ok(topology)
     };
     TOPOLOGY.get_or_try_init(start).await?.cluster("a")
+}
+
+/// Waits until the API server tells of all kinds, which it does a moment after they are established.
+async fn are_served(cluster: &Cluster) -> Result<()> {
+    for definition in ferro_api::crds() {
+        let kind = format!("{}.{}", definition.spec.names.plural, definition.spec.group);
+        eventually(&format!("{kind} is served"), || async {
+            cluster.kubectl(&["get", &kind, "--all-namespaces"]).await.map(drop)
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn kubectl(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> Result<Output> {
@@ -66,26 +80,31 @@ fn all_kinds_are_listed_together_and_explained_to_the_last_field() -> Result<()>
         })
         .await?;
         for definition in ferro_api::crds() {
-            let (plural, group) = (&definition.spec.names.plural, &definition.spec.group);
-            let explained =
-                cluster.kubectl(&["explain", "--recursive", &format!("{plural}.{group}")]).await?;
-            ensure!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
-            let path = format!("/openapi/v3/apis/{group}/v1alpha1");
-            let published: Value = serde_json::from_str(&cluster.kubectl(&["get", "--raw", &path]).await?)?;
+            // Schemas are published later than kinds are served.
             let kind = definition.spec.names.kind.as_str();
-            let schemas =
-                published["components"]["schemas"].as_object().context("the API server publishes schemas")?;
-            let (_, schema) = schemas
-                .iter()
-                .find(|(name, _)| name.ends_with(&format!(".{kind}")))
-                .context("and this kind's")?;
-            for part in ["spec", "status"] {
-                let bare = undescribed(&schema["properties"][part], &format!("{kind}.{part}"));
-                ensure!(bare.is_empty(), "without description: {bare:?}");
-            }
+            eventually(&format!("{kind} is explained"), || is_explained(cluster, &definition)).await?;
         }
         Ok(())
     })
+}
+
+/// Whether kubectl explains a kind, and the API server publishes what every field of it means.
+async fn is_explained(cluster: &Cluster, definition: &CustomResourceDefinition) -> Result<()> {
+    let (plural, group) = (&definition.spec.names.plural, &definition.spec.group);
+    let explained = cluster.kubectl(&["explain", "--recursive", &format!("{plural}.{group}")]).await?;
+    ensure!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
+    let path = format!("/openapi/v3/apis/{group}/v1alpha1");
+    let published: Value = serde_json::from_str(&cluster.kubectl(&["get", "--raw", &path]).await?)?;
+    let kind = definition.spec.names.kind.as_str();
+    let schemas =
+        published["components"]["schemas"].as_object().context("the API server publishes schemas")?;
+    let (_, schema) =
+        schemas.iter().find(|(name, _)| name.ends_with(&format!(".{kind}"))).context("and this kind's")?;
+    for part in ["spec", "status"] {
+        let bare = undescribed(&schema["properties"][part], &format!("{kind}.{part}"));
+        ensure!(bare.is_empty(), "without description: {bare:?}");
+    }
+    Ok(())
 }
 
 /// The fields without a description, below the ones of Kubernetes' own types.

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use rig::fuse::Fuse;
-use rig::objects::{await_same, everything};
+use rig::objects::{await_same, settled};
 use rig::plan::ClusterSpec;
 use rig::site::{NAMESPACE, Site, ferro, knows_itself};
 use rig::topology::Topology;
@@ -198,7 +198,7 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
             let stored = has_addresses(site).await?.spec;
             ensure!(stored.service_cidr.as_deref() == Some("10.96.0.0/16"), "{stored:?}");
         }
-        let installed = [everything(a).await?, everything(b).await?];
+        let installed = [settled(a).await?, settled(b).await?];
         // However long all this takes: what a gateway says counts as long as it lives.
         let mut gateway = JoinSet::new();
         gateway.spawn(live(rome.admin.clone()));
@@ -283,7 +283,7 @@ fn two_clusters_with_the_same_networks_agree_and_follow_each_other() -> Result<(
         ferro(&rome.cluster, &["remove", "turin", "--wait", "--yes"]).await?;
         ferro(&turin.cluster, &["remove", "rome", "--wait", "--yes"]).await?;
         for (site, before) in [&rome, &turin].into_iter().zip(&installed) {
-            is_parted(site).await?;
+            eventually("nothing is left of the network", || is_parted(site)).await?;
             let maps: Api<ConfigMap> = Api::namespaced(site.admin.clone(), NAMESPACE);
             maps.delete("ferro-gateway", &DeleteParams::default()).await?;
             await_same(&site.cluster, before).await?;

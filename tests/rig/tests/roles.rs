@@ -73,7 +73,7 @@ fn an_installed_cluster_has_an_identity_proves_it_and_announces_it() -> Result<(
             );
         }
 
-        // A new controller is the same cluster.
+        // A new controller is the same cluster. The one before is gone by then, so that it is not the one that answers.
         cluster
             .kubectl(&[
                 "-n",
@@ -82,7 +82,7 @@ fn an_installed_cluster_has_an_identity_proves_it_and_announces_it() -> Result<(
                 "pod",
                 "-l",
                 "app.kubernetes.io/name=ferro-controller",
-                "--wait=false",
+                "--timeout=300s",
             ])
             .await?;
         cluster

@@ -61,9 +61,13 @@ fn a_token_lets_a_cluster_into_its_own_namespace_and_nowhere_else() -> Result<()
         ensure!(kept.data.is_some_and(|data| data.contains_key("token")), "the return token is not kept");
         let requests = Api::<CertificateSigningRequest>::all(admin.clone());
         let of_peer = everything.labels(&labels::REMOTE_ID.selector(&peer.id().to_string()));
-        let left = requests.list(&of_peer).await?;
-        ensure!(left.items.is_empty(), "requests are left: {:?}", left.items);
-        Ok(())
+        // What the auth service could not clear away, the controller does later.
+        eventually("no request is left", || async {
+            let left = requests.list(&of_peer).await?;
+            ensure!(left.items.is_empty(), "requests are left: {:?}", left.items);
+            Ok(())
+        })
+        .await
     })
 }
 
@@ -165,6 +169,12 @@ fn a_certificate_is_renewed_without_a_token_until_it_is_revoked() -> Result<()> 
                 is_forbidden(old.list(&everything).await) && is_forbidden(new.list(&everything).await),
                 "not yet"
             );
+            Ok(())
+        })
+        .await?;
+        eventually("the auth service knows of it", || async {
+            let now = peer.challenge().await?.common_name;
+            ensure!(now.generation == challenge.common_name.generation + 1, "{now:?}");
             Ok(())
         })
         .await?;

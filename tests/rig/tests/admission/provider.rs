@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ferro_api::crds;
 use ferro_api::discovery::ForeignCluster;
 use ferro_api::names::labels;
 use ferro_core::auth::{Terms, TokenSecret};
-use ferro_core::identity::ClusterId;
+use ferro_core::identity::{ClusterId, SigningIdentity, new_private_key};
 use ferro_peering::home::Home;
 use ferro_peering::{approver, auth, identity, tokens};
 use ferro_runtime::health::Readiness;
@@ -23,13 +23,17 @@ use kube::{Api, Client, ResourceExt as _};
 use rig::plan::ClusterSpec;
 use rig::topology::Topology;
 use rig::wait::eventually;
+use ring::rand::SystemRandom;
+use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::peer::Peer;
+use crate::peer::{Peer, post};
 
 pub(crate) const NAMESPACE: &str = "liqo";
 /// The user of the rig's kubeconfigs, which files requests here as the auth service does elsewhere.
 const ADMIN: &str = "kubernetes-admin";
+/// Where nobody comes from whose requests are counted in a test.
+const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 250);
 const TENANT_ROLES: &str = include_str!("../../../../deploy/chart/templates/tenant-rbac.yaml");
 const TENANT_POLICY: &str = include_str!("../../../../deploy/chart/templates/tenant-policy.yaml");
 
@@ -82,6 +86,7 @@ impl Provider {
             Ok(ClusterId::derived(&id)?)
         })
         .await?;
+        eventually("the auth service answers", || is_open(address)).await?;
         Ok(Self { _topology: topology, client, address, id })
     }
 
@@ -109,6 +114,17 @@ impl Provider {
         let clusters = clusters.into_iter().filter(is_it).map(|cluster| cluster.name_any());
         Ok(clusters.chain(namespaces.into_iter().map(|namespace| namespace.name_any())).collect())
     }
+}
+
+/// Whether an auth service gives challenges to whoever asks: it does when it has a certificate, and what it seals with.
+async fn is_open(address: SocketAddr) -> Result<()> {
+    let key = new_private_key(&SystemRandom::new())?;
+    let stranger = SigningIdentity::from_pkcs8("stranger".parse()?, key.as_ref())?;
+    let (id, public_key) = (stranger.identity().id(), stranger.identity().public_key());
+    let request = serde_json::to_vec(&json!({"clusterID": id, "publicKey": public_key}))?;
+    let (status, _, body) = post(address, STRANGER, "/challenge", &request).await?;
+    ensure!(status == 200, "{status}: {}", String::from_utf8_lossy(&body));
+    Ok(())
 }
 
 /// Starts what a controller and an auth service are made of.

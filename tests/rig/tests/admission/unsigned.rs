@@ -72,7 +72,8 @@ fn where_nobody_signs_a_token_lets_a_cluster_in_until_it_is_revoked() -> Result<
         let again = peer.enter(None).await?;
         ensure!(again == Err((403, Reason::EmptyTokenNotAllowed)), "{again:?}");
         let back = peer.let_in(Some(peer.provider.token().await?)).await?;
-        own(&peer, &back).await?.list(&everything).await?;
+        let client = own(&peer, &back).await?;
+        eventually("it is back", || async { Ok(client.list(&everything).await?) }).await?;
         ensure!(old.list(&everything).await.is_err(), "the old token is good again");
         Ok(())
     })

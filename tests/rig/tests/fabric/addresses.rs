@@ -52,23 +52,31 @@ impl Addresses {
         .await
     }
 
-    /// Gives up that address.
+    /// Gives up that address. It may be told to ask again, too, as may whoever asks for anything.
     pub async fn unmap(&self, peer: &str, endpoint: IpAddr) -> Result<()> {
         let request = UnmapRequest { cluster_id: peer.to_owned(), ip: endpoint.to_string() };
-        self.client.clone().unmap_endpoint_ip(request).await?;
-        Ok(())
+        eventually(&format!("{endpoint} is given up"), || async {
+            Ok(self.client.clone().unmap_endpoint_ip(request.clone()).await.map(drop)?)
+        })
+        .await
     }
 
     /// Where a pod of a peer, by the address that it has there, is reached from this cluster.
     pub async fn home_of(&self, peer: &str, pod: IpAddr) -> Result<IpAddr> {
         let request = GetHomePodIpRequest { cluster_id: peer.to_owned(), ip: pod.to_string() };
-        Ok(self.client.clone().get_home_pod_ip(request).await?.into_inner().home_ip.parse()?)
+        eventually(&format!("it is told where {pod} is"), || async {
+            Ok(self.client.clone().get_home_pod_ip(request.clone()).await?.into_inner().home_ip.parse()?)
+        })
+        .await
     }
 
     /// Whether an address is that of a pod of this cluster.
     pub async fn is_pod(&self, ip: IpAddr) -> Result<bool> {
         let request = BelongsRequest { ip: ip.to_string() };
-        Ok(self.client.clone().belongs_to_pod_cidr(request).await?.into_inner().belongs)
+        eventually(&format!("it is told whose {ip} is"), || async {
+            Ok(self.client.clone().belongs_to_pod_cidr(request.clone()).await?.into_inner().belongs)
+        })
+        .await
     }
 }
 

@@ -18,16 +18,25 @@ pub async fn kill_gateway(cluster: &Cluster) -> Result<()> {
 
 /// Kills all controllers of a cluster, and with them the address manager.
 pub async fn kill_controllers(cluster: &Cluster) -> Result<Vec<Killed<'_>>> {
+    let hosts = eventually("a controller is ready", || hosts_of_controllers(cluster)).await?;
     let mut killed = Vec::new();
+    for host in hosts {
+        killed.push(kill(cluster, host, "controller").await?);
+    }
+    Ok(killed)
+}
+
+/// The nodes with controllers that are ready, of which there is one at least.
+async fn hosts_of_controllers(cluster: &Cluster) -> Result<Vec<Host>> {
+    let mut hosts = Vec::new();
     for node in &cluster.plan.nodes {
         let host = Host { name: node.name.clone(), number: node.number };
-        let runs = containers(cluster, &host).await?.iter().any(|it| it.pod.starts_with("ferro-controller"));
-        if runs {
-            killed.push(kill(cluster, host, "controller").await?);
+        if !of_role(cluster, &host, "controller").await?.is_empty() {
+            hosts.push(host);
         }
     }
-    ensure!(!killed.is_empty(), "there is no controller");
-    Ok(killed)
+    ensure!(!hosts.is_empty(), "there is no controller");
+    Ok(hosts)
 }
 
 /// Containers that were killed.
@@ -44,10 +53,14 @@ impl Killed<'_> {
     }
 }
 
-/// Kills those of a role on a node.
+/// Kills those of a role on a node. A probe may have just failed, so that none is said to be ready.
 async fn kill<'a>(cluster: &'a Cluster, host: Host, role: &str) -> Result<Killed<'a>> {
-    let mut before = containers(cluster, &host).await?;
-    before.retain(|container| container.pod.starts_with(&format!("ferro-{role}")));
+    let before = eventually(&format!("a {role} on {} is ready", host.name), || async {
+        let before = of_role(cluster, &host, role).await?;
+        ensure!(!before.is_empty(), "none is");
+        Ok(before)
+    })
+    .await?;
     // A node sees its own processes only.
     cluster.on_node(host.number, &["pkill", "-KILL", "-f", &format!("^/ferro {role}")]).await?;
     Ok(Killed { cluster, host, before })
@@ -102,6 +115,13 @@ async fn containers(cluster: &Cluster, node: &Host) -> Result<BTreeSet<Container
             statuses.unwrap_or_default().into_iter().filter_map(|status| Container::of(&pod, status)),
         );
     }
+    Ok(found)
+}
+
+/// Those of a role.
+async fn of_role(cluster: &Cluster, node: &Host, role: &str) -> Result<BTreeSet<Container>> {
+    let mut found = containers(cluster, node).await?;
+    found.retain(|container| container.pod.starts_with(&format!("ferro-{role}")));
     Ok(found)
 }
 

@@ -78,7 +78,8 @@ pub struct Refused<'a> {
 impl<'a> Refused<'a> {
     /// Those until now.
     pub async fn until_now(cluster: &'a Cluster) -> Result<Self> {
-        Ok(Self { cluster, before: refused(cluster).await? })
+        let what = format!("the gateway of {} tells its figures", cluster.plan.name);
+        Ok(Self { cluster, before: eventually(&what, || refused(cluster)).await? })
     }
 
     /// Waits until there are more.

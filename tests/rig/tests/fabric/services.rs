@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Result, ensure};
 use rig::pods::{Answer, Echo, PORT};
 use rig::topology::Cluster;
+use rig::wait::eventually;
 
 use crate::addresses::Addresses;
 use crate::pair::Side;
@@ -25,6 +26,14 @@ pub async fn reached(here: &Side<'_>, there: &Side<'_>) -> Result<()> {
         let is_right =
             |answer: &Answer| answer.is_to(known_as) && echoes.iter().any(|echo| answer.is_of(echo));
         caller.get(&host).await?;
+        // A node may know of one endpoint before it knows of the other.
+        eventually(&format!("{caller} meets all at {host}"), || async {
+            let answers = caller.ask(&host, OFTEN).await?;
+            let are_met = echoes.iter().all(|echo| answers.iter().any(|answer| answer.is_of(echo)));
+            ensure!(are_met, "so far only {answers:?}");
+            Ok(())
+        })
+        .await?;
         let mut answers = caller.ask(&host, OFTEN).await?;
         let met: BTreeSet<_> = echoes
             .iter()

@@ -133,6 +133,7 @@ fn a_peer_writes_only_copies_of_its_own_objects() -> Result<()> {
             let free = json!({"metadata": {"finalizers": null}});
             ours.patch(&intruder.own_id, &how, &Patch::Merge(free)).await?;
             own.delete(&intruder.own_id, &DeleteParams::default()).await?;
+            goes(&ours, &intruder.own_id).await?;
 
             // An original of Turin is Turin's, also when it has the peer's name.
             let original = changed(&object, |metadata| {
@@ -145,9 +146,20 @@ fn a_peer_writes_only_copies_of_its_own_objects() -> Result<()> {
             let answer = own.patch(&intruder.own_id, &how, &patch).await;
             ensure!(unless_refused(answer)?.is_none(), "it takes what is not its own");
             ours.delete(&intruder.own_id, &DeleteParams::default()).await?;
+            goes(&ours, &intruder.own_id).await?;
         }
         Ok(())
     })
+}
+
+/// Waits until an object is gone: a controller may have held it meanwhile, and the next one has the same name.
+async fn goes(objects: &Api<DynamicObject>, name: &str) -> Result<()> {
+    eventually("the object is gone", || async {
+        let left = objects.get_opt(name).await?;
+        ensure!(left.is_none(), "{left:?}");
+        Ok(())
+    })
+    .await
 }
 
 fn state(peer: &ForeignCluster) -> Option<(PeeringState, PeeringState)> {

@@ -2,10 +2,11 @@
 //! certificate is left, in the hands of somebody else.
 
 use anyhow::{Context, Result, ensure};
-use ferro_api::discovery::{AuthState, ForeignCluster};
+use ferro_api::discovery::{AuthState, ForeignCluster, ResourceRequest};
 use ferro_peering::keepsake::{self, Keepsake};
 use ferro_peering::remote;
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use rig::fuse::Fuse;
 use rig::site::{NAMESPACE, Site, clusters, ferro, knows_itself};
@@ -103,6 +104,9 @@ impl Stage {
         let secrets: Api<Secret> = Api::namespaced(self.rome.admin.clone(), NAMESPACE);
         let secret = secrets.get(&keepsake::name(&turin.name_any())).await?;
         let (client, grant) = remote::client(&Keepsake::of(&secret))?.context("there is no certificate")?;
+        let own: Api<ResourceRequest> = Api::namespaced(client.clone(), &grant.namespace);
+        eventually("its rights take effect", || async { Ok(own.list(&ListParams::default()).await?) })
+            .await?;
         Ok(Intruder {
             client,
             namespace: grant.namespace,

@@ -45,7 +45,12 @@ fn an_answer_waits_for_the_gateway_and_says_so_when_that_does_not_come() -> Resu
     block_on(async {
         let stage = Stage::new(16).await?;
         let mut controller = stage.client("controller").await?;
-        refused(controller.map_endpoint_ip(map("rome", "172.18.0.3")).await, Code::NotFound)?;
+        // It serves a moment after it has begun.
+        eventually("the address manager answers that it does not know rome", || async {
+            let answer = controller.clone().map_endpoint_ip(map("rome", "172.18.0.3")).await;
+            refused(answer, Code::NotFound)
+        })
+        .await?;
         stage.handle.acquire("rome", offered(1)?).await?;
         refused(controller.map_endpoint_ip(map("rome", "172.18.0.3")).await, Code::FailedPrecondition)?;
         stage.handle.agree("rome", kept()).await?;

@@ -16,9 +16,15 @@ fn by_strict_reach_a_pod_waits_for_the_gateway_and_is_open_until_it_is_taken_bac
         let mut stage = Stage::new(16).await?;
         stage.meet("rome", 1).await?;
         stage.handle.reach(Reach::Strict, [].into()).await?;
-        let mut controller = stage.client("controller").await?;
-        let said = refused(controller.map_endpoint_ip(map("rome", "10.0.0.9")).await, Code::Unavailable)?;
-        ensure!(said.contains("ask again"), "{said}");
+        let controller = stage.client("controller").await?;
+        // It serves a moment after it has begun.
+        eventually("it is said to ask again", || async {
+            let answer = controller.clone().map_endpoint_ip(map("rome", "10.0.0.9")).await;
+            let said = refused(answer, Code::Unavailable)?;
+            ensure!(said.contains("ask again"), "{said}");
+            Ok(())
+        })
+        .await?;
         // What was stored meanwhile is in force for a gateway that comes now, also after a restart.
         stage.restart(Fuse::none()).await?;
         let gateway = stage.gateway(Manner::Promptly).await?;

@@ -64,6 +64,8 @@ fn while_the_peer_is_cut_off_it_is_terminating_with_a_reason_and_goes_on_afterwa
         let remote = offloaded(stage, "cut").await?;
         stage.between_rome_and_turin(Wire::Broken);
         stage.delete("cut").await?;
+        // Who is cut off may be known to be before the deletion is.
+        stage.comes_to("cut", Some(OffloadingPhase::Terminating)).await?;
         let message = stage.fails("cut", "PeerUnreachable").await?;
         ensure!(message.contains("turin") && message.contains("liqo.io/force"), "{message}");
         let offloading = stage.offloading("cut").await?;

@@ -69,8 +69,12 @@ async fn the_use_case(stage: &Stage) -> Result<()> {
     ensure!(there.metadata.labels.unwrap_or_default().get("tenancy.liqo.io/tenant") == Some(&stage.id));
     let here = namespace(&stage.rome, "ns-test").await?.context("it is not here")?;
     ensure!(here.metadata.labels.unwrap_or_default().contains_key("offloading.liqo.io/admitted"));
-    let told = stage.rome.cluster.kubectl(&["events", "--namespace", "ns-test"]).await?;
-    ensure!(told.contains("RestartPods") && told.contains("kubectl rollout restart"), "{told}");
+    eventually("it is told that pods have to be restarted", || async {
+        let told = stage.rome.cluster.kubectl(&["events", "--namespace", "ns-test"]).await?;
+        ensure!(told.contains("RestartPods") && told.contains("kubectl rollout restart"), "{told}");
+        Ok(())
+    })
+    .await?;
 
     stage.unoffload("ns-test").await?;
     ensure!(namespace(&stage.turin.site, "ns-test").await?.is_none(), "it is still there");

@@ -2,7 +2,7 @@
 //! the name is left alone.
 
 use anyhow::{Context, Result, ensure};
-use ferro_api::offloading::OffloadingPhase;
+use ferro_api::offloading::{NamespaceOffloading, OffloadingPhase};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::PostParams;
@@ -71,7 +71,25 @@ async fn past_the_policy(stage: &Stage, namespace: &str, spec: &Value) -> Result
     // Policies take effect a moment after they are written.
     let offloaded = eventually("nothing stands in the way", || stage.offload(namespace, spec)).await;
     kubectl.apply(&policy.to_string()).await?;
+    eventually("the policy stands in the way again", || async {
+        let again = try_to_offload(stage, namespace, spec).await;
+        let is_refused = matches!(&again, Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422));
+        ensure!(is_refused, "{again:?}");
+        Ok(())
+    })
+    .await?;
     offloaded
+}
+
+/// What an API server says to an offloading that is not meant.
+async fn try_to_offload(stage: &Stage, namespace: &str, spec: &Value) -> kube::Result<NamespaceOffloading> {
+    let object = json!({
+        "apiVersion": "offloading.liqo.io/v1alpha1", "kind": "NamespaceOffloading",
+        "metadata": {"name": "offloading"}, "spec": spec,
+    });
+    let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    stage.offloadings(namespace).create(&dry, &object).await
 }
 
 async fn the_controller_knows_it_as_well(stage: &Stage, name: &str) -> Result<()> {
@@ -107,7 +125,11 @@ fn a_namespace_that_the_provider_has_already_is_untouched_also_after_deletion() 
         let message = stage.fails("taken", "CreationFailed").await?;
         ensure!(message.contains("turin") && message.contains("not part of this Tenant"), "{message}");
         stage.comes_to("taken", Some(OffloadingPhase::SomeFailed)).await?;
-        ensure!(namespace(&stage.milan, "taken").await?.is_some(), "Milan has room for it");
+        eventually("Milan has room for it", || async {
+            ensure!(namespace(&stage.milan, "taken").await?.is_some(), "it is not there");
+            Ok(())
+        })
+        .await?;
 
         let refused = stage.offload("kube-system", &same_name()).await;
         ensure!(refused.is_err(), "an offloading of kube-system is taken");

@@ -111,6 +111,16 @@ fn every_selector_means_what_the_scheduler_reads_in_it_and_each_changed_map_is_w
     })
 }
 
+/// Waits until the conditions of a cluster have gone with what was there.
+async fn is_on_one_cluster(stage: &Stage, name: &str) -> Result<()> {
+    eventually(&format!("{name} is on one cluster only"), || async {
+        let status = stage.offloading(name).await?.status.unwrap_or_default();
+        ensure!(status.remote_namespaces_conditions.len() == 1, "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
 #[test]
 fn maps_follow_labels_and_nodes_that_come_and_go() -> Result<()> {
     on_stage(async |stage| {
@@ -139,8 +149,8 @@ fn maps_follow_labels_and_nodes_that_come_and_go() -> Result<()> {
         stage.rome.reaches(milan, Unpeered, Unpeered).await?;
         ensure!(stage.map(milan).await?.is_none(), "the map outlives the peering");
         for name in ["one", "two"] {
-            let status = stage.comes_to(name, Some(OffloadingPhase::Ready)).await?.status.unwrap_or_default();
-            ensure!(status.remote_namespaces_conditions.len() == 1, "{status:?}");
+            is_on_one_cluster(stage, name).await?;
+            stage.comes_to(name, Some(OffloadingPhase::Ready)).await?;
         }
         // All entries at once; and then the map goes, which is a deletion and the end of its finalizer.
         let verbs = verbs(stage, mark, &map).await?;
@@ -162,12 +172,7 @@ fn maps_follow_labels_and_nodes_that_come_and_go() -> Result<()> {
         stage.rome.change(turin, json!({"spec": {"nodeLabels": {"set": {"region": "south"}}}})).await?;
         for name in ["one", "two"] {
             stage.is_asked_for(name, &[milan]).await?;
-            eventually("the conditions of Turin go with what is there", || async {
-                let status = stage.offloading(name).await?.status.unwrap_or_default();
-                ensure!(status.remote_namespaces_conditions.len() == 1, "{status:?}");
-                Ok(())
-            })
-            .await?;
+            is_on_one_cluster(stage, name).await?;
         }
         let counted = written(stage, mark).await?;
         ensure!(counted == BTreeMap::from([(map, 1)]), "a label changed: {counted:?}");

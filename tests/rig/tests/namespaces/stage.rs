@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::PeeringState::{Established, None as Unpeered};
+use ferro_api::names::labels;
 use ferro_api::offloading::{NamespaceOffloading, OffloadingPhase};
 use ferro_api::virtualkubelet::NamespaceMap;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use rig::audit::{Asked, Audit};
 use rig::objects::{await_same, everything};
@@ -245,11 +246,24 @@ impl Stage {
         Ok(format!("{}/{}", self.tenant(provider).await?, self.id))
     }
 
-    /// The labels that the node of a provider gets in Rome.
-    pub async fn label_node(&self, provider: &Site, labels: &Value) -> Result<()> {
+    /// The labels that the node of a provider gets in Rome, in place of those that it got before. Waits until it has them:
+    /// a selector that is judged before would select others.
+    pub async fn label_node(&self, provider: &Site, set: &Value) -> Result<()> {
+        let before = json!(self.rome.peer(provider).await?.spec)["nodeLabels"]["set"].clone();
         // A merge patch leaves labels that it does not name.
         self.rome.change(provider, json!({"spec": {"nodeLabels": {"set": null}}})).await?;
-        self.rome.change(provider, json!({"spec": {"nodeLabels": {"set": labels}}})).await
+        self.rome.change(provider, json!({"spec": {"nodeLabels": {"set": set}}})).await?;
+        let of_provider = labels::REMOTE_ID.selector(&provider.id().await?);
+        let nodes: Api<Node> = Api::all(self.rome.admin.clone());
+        eventually(&format!("the node of {} has the labels {set}", provider.name), || async {
+            let node = nodes.list(&ListParams::default().labels(&of_provider)).await?.items.pop();
+            let present = json!(node.context("there is no node")?.metadata.labels);
+            for (key, _) in [&before, set].into_iter().filter_map(Value::as_object).flatten() {
+                ensure!(present[key] == set[key], "{key} is {}", present[key]);
+            }
+            Ok(())
+        })
+        .await
     }
 }
 

@@ -47,14 +47,21 @@ fn no_wrong_pod_hears_anything_and_no_first_packet_is_lost_while_mappings_churn(
         ensure!(told != old_rule(endpoint)? && hub.external.contains(&told), "A is told {told}");
         let answers = hub.scene.call(told, CALLS, PATIENCE).await?;
         ensure!(answers == endpoint, "{answers} answers at {told}");
-        hub.handle.unmap(Asker::Caller, hub::PEER, endpoint).await?;
+        unmap(&hub, hub::PEER, endpoint).await?;
 
         // All is agreed on with the third cluster, and no gateway has a tunnel to it: nothing is said to work.
         for endpoint in ["172.31.0.9".parse()?, "10.0.0.9".parse()?] {
-            let told =
-                hub.handle.map(Asker::Caller, "c", endpoint).await.map_err(|trouble| trouble.to_string());
-            ensure!(told.as_ref().is_err_and(|why| why.contains("no tunnel to c yet")), "{told:?}");
-            hub.handle.unmap(Asker::Caller, "c", endpoint).await?;
+            // A gateway that is late is said to be, and whoever asked is to ask again; but never is an address told.
+            let told = eventually("it is said that there is no tunnel", || async {
+                match hub.handle.map(Asker::Caller, "c", endpoint).await {
+                    Ok(told) => Ok(Some(told)),
+                    Err(trouble) if trouble.to_string().contains("no tunnel to c yet") => Ok(None),
+                    Err(trouble) => Err(anyhow::Error::from(trouble)),
+                }
+            })
+            .await?;
+            ensure!(told.is_none(), "{told:?}");
+            unmap(&hub, "c", endpoint).await?;
         }
 
         let tally = walk::all(&hub, seed, connections).await?;
@@ -69,6 +76,14 @@ fn no_wrong_pod_hears_anything_and_no_first_packet_is_lost_while_mappings_churn(
         hub.end().await;
         Ok(())
     })
+}
+
+/// Gives an address back; a write may be late on a busy machine, and whoever asked is to ask again.
+async fn unmap(hub: &Hub, peer: &str, endpoint: IpAddr) -> Result<()> {
+    eventually("an address is given back", || async {
+        Ok(hub.handle.unmap(Asker::Caller, peer, endpoint).await?)
+    })
+    .await
 }
 
 /// B's gateway without an address manager, with these endpoints under addresses of the external network.
@@ -109,7 +124,7 @@ fn the_old_rule_and_a_rule_that_comes_late_would_both_be_seen() -> Result<()> {
         scene.connect(public, external.parse()?)?;
 
         ensure!(scene.call(address, CALLS, PATIENCE).await? == endpoint);
-        none_lost(scene.handshakes()?)?;
+        eventually("all packets have come", || async { none_lost(scene.handshakes()?) }).await?;
         ensure!(scene.wrong()? == (Vec::new(), 0), "{:?}", scene.wrong()?);
 
         let misled = scene.call(old_rule(endpoint)?, CALLS, PATIENCE).await?;

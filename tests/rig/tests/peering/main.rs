@@ -8,7 +8,7 @@ use ferro_api::sharing::{OfferPhase, ResourceOffer};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use rig::objects::{at_rest, await_same, everything};
+use rig::objects::{at_rest, await_same, settled};
 use rig::site::{Site, clusters, ferro, knows_itself};
 use rig::wait::block_on;
 use serde_json::json;
@@ -38,7 +38,7 @@ fn two_clusters_peer_both_ways_and_part_without_a_trace() -> Result<()> {
         for site in [&rome, &turin] {
             knows_itself(site).await?;
         }
-        let installed = [everything(a).await?, everything(b).await?];
+        let installed = [settled(a).await?, settled(b).await?];
 
         let remote = turin.cluster.kubeconfig.display().to_string();
         ferro(&rome.cluster, &["peer", "--remote-kubeconfig", &remote, "--bidirectional", "--wait"]).await?;

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use rig::objects::{await_same, everything};
+use rig::objects::{await_same, settled};
 use rig::site::{Wired, clusters, ferro};
 use rig::topology::{Cluster, Topology};
 use rig::wait::{GENEROUSLY, block_on};
@@ -69,7 +69,7 @@ pub fn with_pair(test: impl AsyncFnOnce(&mut Pair) -> Result<()>) -> Result<()> 
 impl Side {
     async fn start(cluster: &Cluster) -> Result<Self> {
         let wired = Wired::start(cluster).await?;
-        let before = everything(cluster).await?;
+        let before = settled(cluster).await?;
         Ok(Self { wired, before })
     }
 

@@ -60,6 +60,9 @@ pub async fn pods_that_must_not_leave_wait_on_the_node_with_a_reason(stage: &Sta
         pinned("torn", AWAY, &stage.node)
             .replace("  containers:", "  nodeSelector: {colour: none}\n  containers:"),
     ];
+    // No pod is made in a namespace without one, and a new namespace gets it a moment later.
+    let account = ["get", "serviceaccount", "default"];
+    eventually("the namespace has its account", || stage.kubectl(LOCAL, &account)).await?;
     rome.apply(&all.join("---")).await?;
     let before = eventually("each of them says why it waits", || waiting(stage, &milan)).await?;
     for _ in 0..LOOKS {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use rig::installation::ferro;
+use rig::topology::Cluster;
 use rig::wait::eventually;
 use serde_json::{Value, json};
 
@@ -141,8 +142,13 @@ async fn both_addresses_are_listed(stage: &Stage, of_caller: IpAddr) -> Result<(
             "cluster": stage.node.strip_prefix("liqo-"),
             "addressHere": ip_of(&pod), "addressThere": ip_of(run),
         });
-        let listed = listed(stage, AWAY, &name).await?;
-        ensure!(listed == wanted, "{listed} is listed, and true is {wanted}");
+        // What is shown of a pod, and of the tunnel by which it is named, trails behind it.
+        eventually(&format!("{name} is listed with both addresses"), || async {
+            let listed = listed(stage, AWAY, &name).await?;
+            ensure!(listed == wanted, "{listed} is listed, and true is {wanted}");
+            Ok(())
+        })
+        .await?;
     }
     let listed = listed(stage, "default", "caller-1").await?;
     ensure!(listed["addressHere"] == of_caller.to_string(), "{of_caller} is listed as {listed}");
@@ -163,35 +169,67 @@ fn ip_of(pod: &Pod) -> Option<&str> {
 }
 
 /// Ends the peering with pods over there: those that may run at home come home, and nothing is left on turin. Afterwards
-/// it begins anew.
+/// it begins anew, whatever was seen, since all other tests need it.
 pub async fn pods_come_home_when_the_peering_ends(stage: &Stage) -> Result<()> {
+    let came_home = come_home(stage).await;
+    let delete = ["delete", "deployment", "homing", "--ignore-not-found", "--timeout=300s"];
+    let deleted = stage.kubectl(BOTH, &delete).await;
+    let back = async {
+        stage.peer("turin").await.context("turin is not peered again")?;
+        stage.await_ready("web", WEB).await.context("after turin was peered again")
+    }
+    .await;
+    came_home?;
+    deleted?;
+    back.map(drop)
+}
+
+async fn come_home(stage: &Stage) -> Result<()> {
     let (rome, turin) = (stage.rome()?, stage.turin()?);
     rome.apply(&spread(BOTH, "homing", EACH)).await?;
-    rolled_out(stage, "homing").await?;
-    ensure!(!stage.at(turin, BOTH, "homing").await?.is_empty(), "none of them runs on turin");
-    ferro(rome, &["unpeer", "turin", "--wait"]).await?;
-    rolled_out(stage, "homing").await?;
-    eventually("no pod is bound to the node", || async {
-        let pods = stage.here(BOTH, "homing").await?;
-        let is_elsewhere = |pod: &Pod| is_ready(pod) && node_of(pod) != Some(&stage.node);
-        ensure!(
-            pods.len() == EACH && pods.iter().all(is_elsewhere),
-            "{:?}",
-            pods.iter().map(node_of).collect::<Vec<_>>()
-        );
-        let waiting = stage.here(AWAY, "web").await?;
-        ensure!(waiting.iter().all(|pod| node_of(pod).is_none()), "pods for turin are bound");
+    rolled_out(stage, "homing").await.context("before the peering ends")?;
+    eventually("some of them run on turin", || async {
+        ensure!(!stage.at(turin, BOTH, "homing").await?.is_empty(), "none of them runs on turin");
         Ok(())
     })
     .await?;
-    let left = turin.kubectl(&["get", "namespaces,shadowpods,pods", "-A", "-o", "name"]).await?;
+    ferro(rome, &["unpeer", "turin", "--wait"]).await?;
+    rolled_out(stage, "homing").await.context("after the peering has ended")?;
+    eventually("no pod is bound to the node", || are_at_home(stage)).await?;
+    nothing_is_left(turin).await
+}
+
+/// All of them run elsewhere, and pods for turin alone wait.
+async fn are_at_home(stage: &Stage) -> Result<()> {
+    let pods = stage.here(BOTH, "homing").await?;
+    let is_elsewhere = |pod: &Pod| is_ready(pod) && node_of(pod) != Some(&stage.node);
+    let shown = || pods.iter().map(told).collect::<Vec<_>>();
+    ensure!(pods.len() == EACH && pods.iter().all(is_elsewhere), "{:#?}", shown());
+    let waiting = stage.here(AWAY, "web").await?;
+    ensure!(waiting.iter().all(|pod| node_of(pod).is_none()), "pods for turin are bound");
+    Ok(())
+}
+
+/// Where a pod is and how it fares, and why it is nowhere.
+fn told(pod: &Pod) -> String {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let said: Vec<&str> = conditions.filter_map(|condition| condition.message.as_deref()).collect();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    format!("{} on {:?}: {phase:?}, {said:?}", pod.name_any(), node_of(pod))
+}
+
+/// Who has ended a peering is told so when nothing is left of it.
+async fn nothing_is_left(turin: &Cluster) -> Result<()> {
+    let all = ["get", "namespaces,shadowpods,pods", "-A", "-o", "name"];
+    // A look that fails says nothing.
+    let left = eventually("turin tells what it has", || turin.kubectl(&all)).await?;
     for word in ["shadowpod", "namespace/away-", "namespace/both-", "pod/web", "pod/homing"] {
         ensure!(!left.contains(word), "left on turin: {left}");
     }
-    ensure!(running("web").is_empty(), "containers are left on turin");
-    stage.kubectl(BOTH, &["delete", "deployment", "homing", "--timeout=300s"]).await?;
-    stage.peer("turin").await?;
-    stage.await_ready("web", WEB).await.map(drop)
+    let containers = running("web");
+    ensure!(containers.is_empty(), "containers are left on turin: {containers:?}");
+    Ok(())
 }
 
 pub async fn what_cannot_travel_waits_with_a_reason(stage: &Stage) -> Result<()> {

@@ -261,8 +261,8 @@ pub async fn pods_are_kept_alive_while_the_controller_of_home_is_away(stage: &St
     let (census, here) = (Census::of("CLUSTER=web"), uids(&stage.await_ready("web", WEB).await?));
     let scale = |count: usize| format!("--replicas={count}");
     stage.kubectl("liqo", &["scale", "deployment/ferro-controller", &scale(0)]).await?;
-    let wait = ["wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=ferro-controller"];
-    stage.kubectl("liqo", &[&wait[..], &["--timeout=300s"]].concat()).await?;
+    let controllers = ["get", "pods", "-l", "app.kubernetes.io/name=ferro-controller", "-o", "name"];
+    stage.says("liqo", &controllers, "").await?;
     let begin = Instant::now();
     lose(stage, "web").await?;
     tokio::time::sleep(away.saturating_sub(begin.elapsed())).await;

@@ -52,7 +52,13 @@ fn a_consumer_keeps_to_itself() -> Result<()> {
         let service = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec});
         let slice = |type_: &str, address: &str| json!({"metadata": {"name": "a"}, "addressType": type_, "endpoints": [{"addresses": [address]}]});
         let plain = service(json!({"ports": [{"port": 80}]}));
-        ensure!(try_to(stage, &client, "Service", plain).await?.is_none(), "it may have a Service");
+        // Rights take effect a moment after they are written.
+        eventually("it may have a Service", || async {
+            let refused = try_to(stage, &client, "Service", plain.clone()).await?;
+            ensure!(refused.is_none(), "{refused:?}");
+            Ok(())
+        })
+        .await?;
         for (kind, object, word) in [
             (
                 "Service",

@@ -108,7 +108,7 @@ fn a_new_start_leaves_alone_what_is_right() -> Result<()> {
             "endpoints": [{"addresses": ["10.9.0.5"]}]});
         stage.make("EndpointSlice", "web-1", slice).await?;
         stage.make("ConfigMap", "settings", json!({"data": {"a": "1"}})).await?;
-        for (kind, name) in [("EndpointSlice", "web-1"), ("ConfigMap", "settings")] {
+        for (kind, name) in [("Service", "web"), ("EndpointSlice", "web-1"), ("ConfigMap", "settings")] {
             stage.arrives(kind, name, |_| true).await?;
         }
         let mark = stage.audit.mark().await?;

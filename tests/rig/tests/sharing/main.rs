@@ -4,8 +4,6 @@ mod keepalive;
 mod offers;
 mod policies;
 
-use std::process::Stdio;
-
 use anyhow::{Context, Result, ensure};
 use ferro_api::discovery::AuthState;
 use ferro_api::names::labels;
@@ -14,12 +12,11 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
+use rig::installation::ferro_with_input;
 use rig::site::{Site, clusters, ferro, knows_itself};
-use rig::topology::{Topology, built};
+use rig::topology::Topology;
 use rig::wait::eventually;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Tests take turns: few clusters at a time are quicker than many.
@@ -74,15 +71,8 @@ async fn token(provider: &Site) -> Result<String> {
 
 /// Gives a token to a cluster, as a person would; the token is on no command line.
 async fn add(consumer: &Site, token: &str, arguments: &[&str]) -> Result<()> {
-    let mut ferro = Command::new(built("ferro")?);
-    ferro.args(["add", "--token-stdin"]).args(arguments).env("KUBECONFIG", &consumer.cluster.kubeconfig);
-    let mut ferro = ferro.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let mut stdin = ferro.stdin.take().context("ferro has no standard input")?;
-    stdin.write_all(format!("{token}\n").as_bytes()).await?;
-    drop(stdin);
-    let output = ferro.wait_with_output().await?;
-    ensure!(output.status.success(), "ferro add: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    let arguments = [&["add", "--token-stdin"][..], arguments].concat();
+    ferro_with_input(&consumer.cluster, &arguments, &format!("{token}\n")).await.map(drop)
 }
 
 /// Lets a consumer in with a token, which decides nothing else, and has it ask for resources.

@@ -23,6 +23,7 @@ fn beyond_the_maximum_a_consumer_is_refused_until_a_place_is_free() -> Result<()
 
         ask(rome, turin).await?;
         rome.reaches(turin, Established, Unpeered).await?;
+        turin.reaches(rome, Unpeered, Established).await?;
         ask(milan, turin).await?;
         let advice = "raise advertisementConfig.requestConfig.maxAcceptableRequests";
         shows(turin, milan, INCOMING, "MaximumReached", &["1 are accepted", advice, "ferro accept"]).await?;

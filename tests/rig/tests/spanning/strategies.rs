@@ -113,7 +113,8 @@ spec: {{type: ExternalName, externalName: web.{namespace}.svc.cluster.local}}
 
     /// Asks for each sort of Service until all of its pods have answered, and nobody else.
     async fn answers(&self, stage: &Stage, asker: &str) -> Result<()> {
-        let pods = self.pods(stage).await?;
+        let what = format!("the pods of {} are where they belong", self.namespace);
+        let pods = eventually(&what, || self.pods(stage)).await?;
         for (service, port) in [
             ("web", 80),
             ("web", 8080),

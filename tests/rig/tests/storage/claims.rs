@@ -61,8 +61,13 @@ spec:
 pub async fn a_stateful_set_keeps_its_data_through_restarts(stage: &Stage) -> Result<()> {
     stage.rome()?.apply(DATABASE).await?;
     stage.kubectl(AWAY, &["rollout", "status", "statefulset/db", "--timeout=300s"]).await?;
-    let there = stage.kubectl_there(&["get", "pvc", "-o", "jsonpath={.items[*].status.phase}"]).await?;
-    ensure!(there == "Bound Bound", "the claims over there: {there}");
+    eventually("the claims over there are bound", || async {
+        let phases = ["get", "pvc", "-o", "jsonpath={.items[*].status.phase}"];
+        let there = stage.kubectl_there(&phases).await?;
+        ensure!(there == "Bound Bound", "the claims over there: {there}");
+        Ok(())
+    })
+    .await?;
     let born = ["exec", "db-1", "--", "cat", "/data/born"];
     for restarts in 1..3 {
         eventually("the pod finds what it has written", || async {
@@ -75,8 +80,14 @@ pub async fn a_stateful_set_keeps_its_data_through_restarts(stage: &Stage) -> Re
         stage.kubectl(AWAY, &["delete", "pod", "db-1", "--timeout=300s"]).await?;
         stage.kubectl(AWAY, &["rollout", "status", "statefulset/db", "--timeout=300s"]).await?;
     }
+    // A StatefulSet may be said to be complete that has not noticed yet that a pod is gone.
     let node = ["get", "pod", "db-1", "-o", "jsonpath={.spec.nodeName}"];
-    let node = stage.kubectl(AWAY, &node).await?;
+    let node = eventually("the pod is there again", || async {
+        let node = stage.kubectl(AWAY, &node).await?;
+        ensure!(!node.is_empty(), "it has no node");
+        Ok(node)
+    })
+    .await?;
     ensure!(node.starts_with("liqo-turin"), "it runs on {node}");
     Ok(())
 }
@@ -161,7 +172,12 @@ pub async fn who_parts_is_told_what_is_lost(stage: &Stage) -> Result<()> {
 
 pub async fn nothing_is_left_of_a_claim_that_is_deleted(stage: &Stage) -> Result<()> {
     stage.kubectl(AWAY, &["delete", "statefulset/db", "--timeout=300s"]).await?;
-    stage.kubectl(AWAY, &["wait", "--for=delete", "pod", "-l", "app=db", "--timeout=300s"]).await?;
+    eventually("its pods are gone", || async {
+        let pods = stage.kubectl(AWAY, &["get", "pods", "-l", "app=db", "-o", "name"]).await?;
+        ensure!(pods.is_empty(), "{pods}");
+        Ok(())
+    })
+    .await?;
     stage.kubectl(AWAY, &["delete", "pvc", "--all", "--timeout=300s"]).await?;
     eventually("nothing is left", || async {
         let there = stage.kubectl_there(&["get", "pvc", "-o", "name"]).await?;

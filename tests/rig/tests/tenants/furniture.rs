@@ -123,7 +123,14 @@ fn beyond_a_count_objects_are_refused_in_each_namespace() -> Result<()> {
         stage.rome.has([("shop", "shop-of-rome"), ("back", "back-of-rome")]).await?;
         let client = &stage.rome.client;
         for namespace in ["shop-of-rome", "back-of-rome"] {
-            // Kubernetes has to count what there is before it lets anything in.
+            // Kubernetes has to count what there is before it lets anything in, and may not know of the quota before that.
+            eventually("what there is has been counted", || async {
+                let status = quotas(client, namespace).get(NAME).await?.status;
+                let used = status.and_then(|status| status.used).unwrap_or_default();
+                ensure!(used.contains_key("count/secrets"), "{used:?}");
+                Ok(())
+            })
+            .await?;
             let first = || async { Ok(keep(client, namespace, "first").await?) };
             eventually("one is let in", first).await?;
             let why = refused(keep(client, namespace, "second").await)?;

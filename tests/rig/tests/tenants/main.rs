@@ -13,7 +13,7 @@ mod stage;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ferro_api::tenancy::{Tenant, TenantNamespacePhase};
 use ferro_api::virtualkubelet::MappingPhase;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Secret};
@@ -47,15 +47,15 @@ fn a_namespace_is_stamped_fenced_and_shown_to_its_consumer() -> Result<()> {
 
         // The consumer sees its own Tenant by name, and no other one.
         let tenants: Api<Tenant> = Api::all(stage.rome.client.clone());
-        let own = eventually("its namespace is listed", || async {
+        eventually("its namespace is listed, and no other one", || async {
             let own = tenants.get(&stage.rome.id).await?.status.context("nothing is shown")?;
-            ensure!(own.namespaces.len() == 1, "{own:?}");
-            Ok(own)
+            let [listed] = &own.namespaces[..] else { bail!("{own:?}") };
+            ensure!(listed.name == "shop-of-rome", "{listed:?}");
+            ensure!(listed.phase == TenantNamespacePhase::Active, "{listed:?}");
+            ensure!(listed.origin_namespace.as_deref() == Some("shop"), "{listed:?}");
+            Ok(())
         })
         .await?;
-        let listed = &own.namespaces[0];
-        ensure!(listed.name == "shop-of-rome" && listed.phase == TenantNamespacePhase::Active, "{listed:?}");
-        ensure!(listed.origin_namespace.as_deref() == Some("shop"), "{listed:?}");
         refused(tenants.get(&stage.milan.id).await)?;
         refused(tenants.list(&ListParams::default()).await)?;
 

@@ -9,7 +9,7 @@ use ferro_api::tenancy::{Tenant, TenantSpec};
 use ferro_api::virtualkubelet::{CurrentMapping, MappingPhase, NamespaceMap};
 use ferro_peering::keepsake::{self, Keepsake};
 use ferro_peering::remote;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
@@ -87,8 +87,25 @@ impl Stage {
                 Ok(())
             })
             .await?;
+            self.shows_nothing_of(consumer).await?;
         }
         Ok(())
+    }
+
+    /// Waits until nothing is said of what a consumer had: the status of its Tenant is held back for some seconds, and the
+    /// next test would take what is said of the former one for its own.
+    async fn shows_nothing_of(&self, consumer: &Consumer) -> Result<()> {
+        eventually("nothing is said of its namespaces", || async {
+            let answers = consumer.answers().await?;
+            ensure!(answers.is_empty(), "{answers:?}");
+            let tenant = self.tenant(consumer).await?;
+            let status = tenant.status.unwrap_or_default();
+            ensure!(status.namespaces.is_empty(), "{:?}", status.namespaces);
+            let (seen, present) = (status.observed_generation, tenant.metadata.generation);
+            ensure!(seen == present, "{seen:?} of {present:?} is known");
+            Ok(())
+        })
+        .await
     }
 
     /// Takes back what an administrator has set for a consumer.
@@ -188,13 +205,16 @@ impl Consumer {
         }
     }
 
-    /// Asks for these namespaces, and waits until all of them may be used.
+    /// Asks for these namespaces, and waits until all of them may be used: an API server knows rights a moment after they
+    /// were written.
     pub async fn has<const N: usize>(&self, entries: [(&str, &str); N]) -> Result<()> {
         self.ask(&entries.map(|(origin, name)| (origin.to_owned(), name.to_owned())).into()).await?;
-        for (origin, _) in entries {
+        for (origin, name) in entries {
+            let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), name);
             eventually(&format!("{origin} is accepted"), || async {
                 let answer = self.answer(origin).await?;
                 ensure!(answer.phase == MappingPhase::Accepted, "{answer:?}");
+                maps.list(&ListParams::default().limit(1)).await?;
                 Ok(())
             })
             .await?;
@@ -222,12 +242,14 @@ impl Consumer {
     }
 }
 
-/// Peers with the provider for real, and then ends; gives what it is there, and its namespace.
+/// Peers with the provider for real, has its Tenant there, and then ends; gives what it is there, and its namespace.
 async fn join(site: &mut Site, turin: &Site) -> Result<(Client, String)> {
     let remote = turin.cluster.kubeconfig.display().to_string();
     ferro(&site.cluster, &["peer", "--remote-kubeconfig", &remote]).await?;
     site.reaches(turin, Established, Unpeered).await?;
     turin.reaches(site, Unpeered, Established).await?;
+    let (tenants, id) = (Api::<Tenant>::all(turin.admin.clone()), site.id().await?);
+    eventually("it has its Tenant", || async { Ok(tenants.get(&id).await?) }).await?;
     site.stop().await;
     let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), NAMESPACE);
     let secret = secrets.get(&keepsake::name(&site.peer(turin).await?.name_any())).await?;
