@@ -17,6 +17,7 @@ mod conditions;
 mod labels;
 pub mod ports;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ferro_api::discovery::NodeLabels;
@@ -146,6 +147,18 @@ impl VirtualNode<'_> {
             ..status.node_info.take().unwrap_or_default()
         });
     }
+}
+
+/// The patch by which a node that is about to be deleted belongs to no place any more, if it still does.
+///
+/// A node that takes no pods counts in the spread constraints of those that wait, and may be what they wait for. But
+/// kube-scheduler looks at them when it hears of the end of a node, and forgets the node only then: a pod that is looked at in
+/// between waits for five minutes more. Of a change of labels it hears in the right order.
+pub fn farewell(node: &Node) -> Option<Value> {
+    let gone: BTreeMap<&str, Value> =
+        labels::beside_its_own(&node.metadata).map(|key| (key, Value::Null)).collect();
+    let is_that_one = json!(node.metadata.uid);
+    (!gone.is_empty()).then(|| json!({"metadata": {"uid": is_that_one, "labels": gone}}))
 }
 
 /// The keys of the labels that the peer of a node claims for itself.

@@ -54,6 +54,12 @@ pub(super) fn put_on(meta: &mut ObjectMeta, node: &VirtualNode<'_>) {
     }
 }
 
+/// All labels but those by which a node is known as that of its peer.
+pub(super) fn beside_its_own(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
+    let is_its_own = |key: &&str| [TYPE_VIRTUAL_NODE.key(), REMOTE_ID.key()].contains(key);
+    meta.labels.iter().flatten().map(|(key, _)| key.as_str()).filter(move |key| !is_its_own(key))
+}
+
 /// The architecture that the peer names, or the most common one.
 pub(super) fn architecture(offer: &ResourceOfferSpec) -> &'static str {
     let claimed = offer.labels.get(ARCHITECTURE);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Health, Upkeep, VirtualNode, claimed_labels, lease, lost_since};
+use super::{Health, Upkeep, VirtualNode, claimed_labels, farewell, lease, lost_since};
 use crate::keepalive::{Signal, Timing};
 use crate::replication::apply;
 use crate::resources::tests::quantities;
@@ -230,4 +230,15 @@ fn the_lease_belongs_to_the_node_and_goes_with_it() {
     let spec = lease.spec.unwrap();
     assert_eq!(spec.holder_identity.as_deref(), Some("liqo-milan-0a1b2c"));
     assert_eq!((spec.lease_duration_seconds, spec.renew_time.unwrap().0), (Some(40), at(5)));
+}
+
+#[test]
+fn a_node_that_goes_belongs_to_no_place_and_is_still_that_of_its_peer() {
+    let node = registered(&offer(&json!({"liqo.io/region": "eu"})), None);
+    assert!(label(&node, "kubernetes.io/hostname").is_some() && label(&node, "liqo.io/region").is_some());
+    let left = patched(&node, &Upkeep { object: farewell(&node), status: None });
+    let known = [("liqo.io/remoteID", PEER), ("liqo.io/type", "virtual-node")];
+    let known = known.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(left.metadata.labels, Some(known.into()));
+    assert_eq!(farewell(&left), None);
 }

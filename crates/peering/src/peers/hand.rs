@@ -10,7 +10,7 @@ use ferro_core::keepalive::{Signal, Timing};
 use ferro_core::names;
 use ferro_core::peering::{Notice, Plan, Snapshot, Write, outgoing};
 use ferro_core::replication::mark;
-use ferro_core::virtual_node::{Health, VirtualNode};
+use ferro_core::virtual_node::{Health, VirtualNode, farewell};
 use ferro_runtime::events::Teller;
 use ferro_runtime::watch::Watched;
 use k8s_openapi::NamespaceResourceScope;
@@ -320,6 +320,10 @@ impl Hand {
     async fn delete_node(&self, facts: &Facts) -> Result<Option<Check>> {
         let Some(node) = &facts.node else { return Ok(None) };
         let nodes: Api<Node> = Api::all(self.client.clone());
+        if let Some(farewell) = farewell(node) {
+            let patched = nodes.patch(&node.name_any(), &how(), &Patch::Merge(farewell)).await;
+            unless_gone(patched).with_context(|| format!("cannot change the Node {}", node.name_any()))?;
+        }
         let deleted = nodes.delete(&node.name_any(), &only(node.as_ref())).await;
         unless_gone(deleted).with_context(|| format!("cannot delete the Node {}", node.name_any()))?;
         Ok(Some(lacks(&self.stock.nodes, None, &node.name_any())))
