@@ -30,7 +30,7 @@ pub use change::{Change, Changes, MANAGER, Refused, changes};
 pub use kept::{fits, keep_of_pod, keep_of_shadow};
 pub use plan::{Snapshot, Step, is_made_from, opening, plan, takes_room};
 pub use pod::pod;
-pub use quota::{Quota, limits, resized};
+pub use quota::{Quota, limits, resized, weighed_again};
 pub use shown::{Complaint, after_change, complaint, delayed, rejected};
 pub use verdict::{Verdict, verdict};
 

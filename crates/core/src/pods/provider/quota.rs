@@ -3,20 +3,43 @@
 //! Charges are filed by namespace and name, of which there is one pod at a time.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ferro_api::tenancy::Tenant;
+use ferro_api::virtualkubelet::ShadowPod;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 use super::plan::is_gated;
 use crate::offer::request_of;
 use crate::pods::Refusal;
+use crate::pods::inward::NO_ROOM;
 use crate::resources::{Amount, PODS, ResourceMap};
 use crate::tenancy::account::Account;
 use crate::tenancy::counted;
 
 /// So many pods a Tenant has at most, whatever its quota says: what is kept of each takes memory here.
 const MOST_PODS: u64 = 10_000;
+
+/// What is offered is known to the consumer before the limits here and those of its namespaces have followed, so that its pods
+/// may come too early: for so long after such a wish was made there may still be room.
+const FOLLOWS: SignedDuration = SignedDuration::from_secs(6);
+/// How long to wait before it is looked again whether there is.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// After which pause a pod for which there is no room is weighed again; nothing where that is sure. By a clock that is far off,
+/// it is sure at once.
+pub fn weighed_again(
+    tenant: &Tenant,
+    shadow: &ShadowPod,
+    refusal: &Refusal,
+    now: Timestamp,
+) -> Option<Duration> {
+    let made = shadow.metadata.creation_timestamp.as_ref()?;
+    let is_fresh = now.duration_since(made.0).abs() < FOLLOWS;
+    (refusal.word == NO_ROOM && tenant.spec.resource_quota.is_none() && is_fresh).then_some(AGAIN)
+}
 
 /// What a Tenant uses, and whether more fits. A plain value with one owner: of two for the last unit one has it.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +84,7 @@ impl Quota {
     /// Charges what a pod takes, in place of what one of its name took before; or says what is missing.
     pub fn admit(&mut self, namespace: &str, name: &str, pod: &Pod) -> Result<(), Refusal> {
         let admitted = self.account.admit(&file(namespace, name), charge(pod));
-        admitted.map_err(|exceeded| Refusal::new("QuotaExceeded", exceeded.to_string()))?;
+        admitted.map_err(|exceeded| Refusal::new(NO_ROOM, exceeded.to_string()))?;
         self.charged.insert((namespace.to_owned(), name.to_owned()));
         Ok(())
     }
@@ -201,6 +224,23 @@ mod tests {
             "status": {"resourceQuota": {"hard": {"cpu": "9"}}}});
         let expected = resources([("cpu", "1"), ("pods", "3")]);
         assert_eq!(limits(&tenant(&set)), Some(expected));
+    }
+
+    #[test]
+    fn a_pod_that_comes_before_the_limits_have_followed_the_offer_is_weighed_again() {
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        let shadow: ShadowPod = serde_json::from_value(
+            json!({"metadata": {"name": "a", "creationTimestamp": at(0)}, "spec": {"pod": {}}}),
+        )
+        .unwrap();
+        let (offered, set) = (json!({}), json!({"spec": {"resourceQuota": {"hard": {"cpu": "1"}}}}));
+        let pause =
+            |of, word: &str, second| weighed_again(&tenant(of), &shadow, &Refusal::new(word, ""), at(second));
+        assert!(pause(&offered, NO_ROOM, 0).is_some() && pause(&offered, NO_ROOM, 5).is_some());
+        assert_eq!(pause(&offered, NO_ROOM, 6), None, "by then that is sure");
+        assert_eq!(pause(&offered, NO_ROOM, -3600), None, "a clock that is far off");
+        assert_eq!(pause(&set, NO_ROOM, 0), None, "an administrator's limits do not follow anything");
+        assert_eq!(pause(&offered, "Forbidden", 0), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What it means for a pod that an API server did not take it.
 
 use crate::pods::Refusal;
+use crate::pods::inward::NO_ROOM;
 
 /// What to do about a pod that was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub fn verdict(code: u16, message: &str) -> Verdict {
         {
             Verdict::Fault
         }
-        403 if message.contains("exceeded quota") => Verdict::Rejected(refusal("QuotaExceeded")),
+        403 if message.contains("exceeded quota") => Verdict::Rejected(refusal(NO_ROOM)),
         403 => Verdict::Rejected(refusal("Forbidden")),
         400 | 413 | 422 => Verdict::Rejected(refusal("Invalid")),
         404 => Verdict::Gone,

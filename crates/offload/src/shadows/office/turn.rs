@@ -78,7 +78,7 @@ impl Office {
 
     async fn create(&self, key: &Key, shadow: &ShadowPod, pod: &Pod) -> Result<Next> {
         if let Err(refusal) = self.charge(key, pod) {
-            return self.reject(key, shadow, &refusal).await;
+            return self.refuse(key, shadow, &refusal).await;
         }
         let status = match self.hand.create(key, pod).await? {
             Answer::Done(created) => {
@@ -92,12 +92,9 @@ impl Office {
             Answer::Refused(status) => status,
         };
         match verdict(status.code, &status.message) {
-            Verdict::Rejected(refusal) => self.reject(key, shadow, &refusal).await,
+            Verdict::Rejected(refusal) => self.refuse(key, shadow, &refusal).await,
             Verdict::Later(refusal) => {
-                let next = provider::delayed(shadow, &refusal, Timestamp::now());
-                if shadow.status.as_ref() != Some(&next) {
-                    self.show(key, shadow, &next).await?;
-                }
+                self.delay(key, shadow, &refusal).await?;
                 bail!("the pod cannot be created yet: {}", refusal.message)
             }
             Verdict::Exists => {
@@ -116,6 +113,25 @@ impl Office {
         // It goes first: should the answer be lost, it is made and weighed anew.
         self.delete(key, uid).await?;
         self.reject(key, shadow, refusal).await
+    }
+
+    /// Rejects a pod, for want of room only when that is sure.
+    async fn refuse(&self, key: &Key, shadow: &ShadowPod, refusal: &Refusal) -> Result<Next> {
+        let tenant = self.usable();
+        let pause =
+            tenant.and_then(|tenant| provider::weighed_again(&tenant, shadow, refusal, Timestamp::now()));
+        let Some(pause) = pause else { return self.reject(key, shadow, refusal).await };
+        self.delay(key, shadow, refusal).await?;
+        Ok(Next::Later(pause))
+    }
+
+    /// Shows why a pod is not made yet, unless that is shown already.
+    async fn delay(&self, key: &Key, shadow: &ShadowPod, refusal: &Refusal) -> Result<()> {
+        let next = provider::delayed(shadow, refusal, Timestamp::now());
+        if shadow.status.as_ref() != Some(&next) {
+            self.show(key, shadow, &next).await?;
+        }
+        Ok(())
     }
 
     async fn reject(&self, key: &Key, shadow: &ShadowPod, refusal: &Refusal) -> Result<Next> {
