@@ -12,6 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 use super::plan::is_gated;
+use super::shown::since;
 use crate::offer::request_of;
 use crate::pods::Refusal;
 use crate::pods::inward::NO_ROOM;
@@ -22,23 +23,23 @@ use crate::tenancy::counted;
 /// So many pods a Tenant has at most, whatever its quota says: what is kept of each takes memory here.
 const MOST_PODS: u64 = 10_000;
 
-/// What is offered is known to the consumer before the limits here and those of its namespaces have followed, so that its pods
-/// may come too early: for so long after such a wish was made there may still be room.
-const FOLLOWS: SignedDuration = SignedDuration::from_secs(6);
+/// What is offered shrinks when a node is silent for a moment, and what it has grown to is known to the consumer before the
+/// limits here and those of its namespaces have followed: for so long there may still be room for a pod that has none.
+const FOLLOWS: SignedDuration = SignedDuration::from_secs(20);
 /// How long to wait before it is looked again whether there is.
-const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_secs(1);
 
-/// After which pause a pod for which there is no room is weighed again; nothing where that is sure. By a clock that is far off,
-/// it is sure at once.
+/// After which pause a pod for which there is no room is weighed again; nothing where that is sure. By a clock that has been
+/// set, it is sure at once.
 pub fn weighed_again(
     tenant: &Tenant,
     shadow: &ShadowPod,
     refusal: &Refusal,
     now: Timestamp,
 ) -> Option<Duration> {
-    let made = shadow.metadata.creation_timestamp.as_ref()?;
-    let is_fresh = now.duration_since(made.0).abs() < FOLLOWS;
-    (refusal.word == NO_ROOM && tenant.spec.resource_quota.is_none() && is_fresh).then_some(AGAIN)
+    let waits = now.duration_since(since(shadow).unwrap_or(now)).abs();
+    let follows_offer = tenant.spec.resource_quota.is_none();
+    (refusal.word == NO_ROOM && follows_offer && waits < FOLLOWS).then_some(AGAIN)
 }
 
 /// What a Tenant uses, and whether more fits. A plain value with one owner: of two for the last unit one has it.
@@ -191,6 +192,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::plan::GATE;
+    use super::super::shown::delayed;
     use super::*;
     use crate::resources::tests::resources;
 
@@ -227,20 +229,20 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_comes_before_the_limits_have_followed_the_offer_is_weighed_again() {
+    fn a_pod_without_room_is_weighed_again_until_the_limits_must_have_followed_the_offer() {
         let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
-        let shadow: ShadowPod = serde_json::from_value(
-            json!({"metadata": {"name": "a", "creationTimestamp": at(0)}, "spec": {"pod": {}}}),
-        )
-        .unwrap();
         let (offered, set) = (json!({}), json!({"spec": {"resourceQuota": {"hard": {"cpu": "1"}}}}));
-        let pause =
-            |of, word: &str, second| weighed_again(&tenant(of), &shadow, &Refusal::new(word, ""), at(second));
-        assert!(pause(&offered, NO_ROOM, 0).is_some() && pause(&offered, NO_ROOM, 5).is_some());
-        assert_eq!(pause(&offered, NO_ROOM, 6), None, "by then that is sure");
-        assert_eq!(pause(&offered, NO_ROOM, -3600), None, "a clock that is far off");
-        assert_eq!(pause(&set, NO_ROOM, 0), None, "an administrator's limits do not follow anything");
-        assert_eq!(pause(&offered, "Forbidden", 0), None);
+        let no_room = Refusal::new(NO_ROOM, "");
+        let mut shadow: ShadowPod =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"pod": {}}})).unwrap();
+        assert!(weighed_again(&tenant(&offered), &shadow, &no_room, at(0)).is_some(), "it was just made");
+        shadow.status = Some(delayed(&shadow, &no_room, at(0)));
+        let pause = |of, why: &Refusal, second| weighed_again(&tenant(of), &shadow, why, at(second));
+        assert!(pause(&offered, &no_room, 19).is_some());
+        assert_eq!(pause(&offered, &no_room, 20), None, "by then that is sure");
+        assert_eq!(pause(&offered, &no_room, -3600), None, "somebody has set the clock");
+        assert_eq!(pause(&set, &no_room, 0), None, "an administrator's limits follow nothing");
+        assert_eq!(pause(&offered, &Refusal::new("Forbidden", ""), 0), None);
     }
 
     #[test]
