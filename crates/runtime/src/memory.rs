@@ -19,7 +19,7 @@ use tracing::debug;
 const LOOK: Duration = Duration::from_secs(20);
 /// Who has worked for less than this since the last look rests.
 const REST: Duration = Duration::from_millis(400);
-/// After so much work it is worth it: a start takes about as much.
+/// After so much work it is worth it again. A start is always followed by it, however fast the machine is.
 const WORTH: Duration = Duration::from_millis(250);
 
 /// Gives back what is not needed, for ever.
@@ -46,7 +46,7 @@ fn worked() -> Duration {
 #[derive(Debug, Default)]
 struct Work {
     looked: Duration,
-    gave: Duration,
+    gave: Option<Duration>,
 }
 
 impl Work {
@@ -54,9 +54,9 @@ impl Work {
     fn is_followed_by_rest(&mut self, now: Duration) -> bool {
         let rests = now.saturating_sub(self.looked) < REST;
         self.looked = now;
-        let is_due = rests && now.saturating_sub(self.gave) >= WORTH;
+        let is_due = rests && self.gave.is_none_or(|gave| now.saturating_sub(gave) >= WORTH);
         if is_due {
-            self.gave = now;
+            self.gave = Some(now);
         }
         is_due
     }
@@ -153,6 +153,14 @@ Anonymous:             0 kB
         programs.into_iter().for_each(kernel::unmap);
         kernel::trim();
         assert!(read_to_string("/proc/self/smaps").unwrap().contains("Anonymous:"));
+    }
+
+    #[test]
+    fn a_start_is_followed_by_it_however_fast_it_was() {
+        let mut work = Work::default();
+        let mut at = |millis| work.is_followed_by_rest(Duration::from_millis(millis));
+        assert!(at(40), "what a start has mapped is not needed any more");
+        assert!(!at(45), "once");
     }
 
     #[test]
